@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from preflight.facts import Facts
 from preflight.job import Job, Section
-from preflight.machine.facts import Facts
-from preflight.machine.root import Root
 from preflight.model import Finding
+
+if TYPE_CHECKING:
+    from preflight.machine.root import Root
+    from preflight.scratch import Scratch
 
 FanOut = Literal["none", "rank"]
 
@@ -49,10 +52,14 @@ class Unit:
     job: Job
     facts: Facts
     earlier: Mapping[str, Any]
+    scratch: Scratch
+    """A folder to write to, removed at every end."""
     emit: Callable[[Any], None] = lambda reading: None
     """Report a partial reading; it replaces the last one and stands if the unit is cut off."""
     progress: Callable[[str], None] = lambda text: None
     """Say what is being done; the last words of a unit that hangs."""
+    started: Callable[[], None] = lambda: None
+    """Say that imports are done: from here on the check's own time limit counts."""
 
 
 LimitsT = TypeVar("LimitsT", bound=Limits)

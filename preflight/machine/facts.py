@@ -1,107 +1,14 @@
-"""Facts of this node, gathered once before anything is measured: files and system calls only.
+"""Gathers the facts of this node: files and system calls only, nothing that may hang.
 
-`gather` reads; the records carry units in their names. None means "asked, not answered here".
+The records are in `preflight.facts` (pure); this file composes the readers of this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from preflight.facts import Facts
 from preflight.machine.root import Root
-
-
-class Fact(BaseModel):
-    """A frozen group of facts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Cpu(Fact):
-    """How much CPU this process may use."""
-
-    online: int
-    affinity: int = Field(description="CPUs in our affinity mask (cpuset included)")
-    quota: float | None = Field(description="CPUs' worth of quota, lowest of the visible cgroups")
-    effective: float = Field(description="min(affinity, quota)")
-    from_: str = Field(alias="from", description="what binds, e.g. 'cgroup v2 cpu.max'")
-    period_s: float | None = Field(description="CFS period of the binding quota")
-    weight: int | None = Field(description="cgroup v2 cpu.weight, v1 shares converted to it")
-    request: float | None = Field(description="PREFLIGHT_CPU_REQUEST: CPUs the pod asked for")
-    steal_percent: float | None = Field(description="since boot")
-    load_1m: float | None
-
-
-class Memory(Fact):
-    """How much memory this process may still use."""
-
-    limit_gib: float | None = Field(description="lowest visible cgroup limit; None without one")
-    headroom_gib: float
-    from_: str = Field(alias="from")
-    total_gib: float
-    available_gib: float
-
-
-class Shm(Fact):
-    """/dev/shm as this process sees it."""
-
-    size_gib: float
-    free_gib: float
-    fs_type: str
-    read_only: bool
-    stale_gib: float = Field(description="in files that were there before us")
-    stale_files: tuple[str, ...] = Field(description="the largest of them, at most five")
-
-
-class Processes(Fact):
-    """Limits on processes and files. None is unlimited."""
-
-    pids_max: int | None
-    pids_current: int | None
-    nproc: int | None
-    nofile: int | None
-    memlock_bytes: int | None
-
-
-class Pressure(Fact):
-    """PSI some avg10 percent, whole machine or own cgroup; None where the kernel has none."""
-
-    cpu: float | None
-    memory: float | None
-    io: float | None
-
-
-class Torch(Fact):
-    """The installed torch, read without importing it."""
-
-    version: str
-    cuda: str | None
-
-
-class System(Fact):
-    """Kernel and surroundings."""
-
-    kernel: str
-    machine: str
-    cgroup: str = Field(description="v1, v2, hybrid or none")
-    container: str | None = Field(description="docker, podman, kubernetes, ... or None")
-    numa_nodes: int
-
-
-class Facts(Fact):
-    """Everything known of the node before the first measurement."""
-
-    cpu: Cpu
-    memory: Memory
-    shm: Shm | None = Field(description="None when /dev/shm is not mounted")
-    processes: Processes
-    pressure: Pressure
-    system: System
-    gpus: tuple[dict[str, Any], ...] = ()
-    torch: Torch | None
-    environment: dict[str, str | None] = Field(description="an allow-list of variables")
 
 
 def gather(root: Root, environ: Mapping[str, str]) -> Facts:

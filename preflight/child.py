@@ -1,0 +1,117 @@
+"""What runs in an isolated process: one request in, JSON lines out, then the end.
+
+Requests: {"task": "observe", ...} runs one unit of a check; {"task": "look", ...} takes a first
+look at a data path. A child whose parent is gone ends its own group and removes its folder, so
+that a killed gate leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from preflight.scratch import Scratch
+
+_ORPHAN_GRACE_S = 0.5
+
+
+class Channel:
+    """JSON lines to the parent, from any thread."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send one message; a parent that is gone is the watcher's business."""
+        line = json.dumps({"type": kind, **fields}).encode() + b"\n"
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._fd, line) :]
+
+
+def main(request_fd: int, message_fd: int) -> None:
+    """Serve one request and exit; never returns."""
+    for fd in (request_fd, message_fd):
+        os.set_inheritable(fd, False)
+    channel = Channel(message_fd)
+    with open(request_fd, "rb", closefd=False, buffering=0) as requests:
+        request = json.loads(requests.readline())
+    scratch = Scratch(request["scratch"])
+    threading.Thread(target=_end_with_parent, args=(request_fd, scratch), daemon=True).start()
+    try:
+        _TASKS[request["task"]](request, channel, scratch)
+    except BaseException as error:  # the parent has to hear of every end, SystemExit included
+        traceback.print_exc()
+        channel.send("raised", text=f"{type(error).__name__}: {error}")
+    scratch.remove()
+    # Standard output is the parent's pipe; nothing may be lost with os._exit, which is needed
+    # because a normal exit joins threads and workers that may be stuck.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
+
+
+def _end_with_parent(request_fd: int, scratch: Scratch) -> None:
+    # The parent holds the other end and writes nothing more: a read returns when it is gone.
+    os.read(request_fd, 1)
+    scratch.remove()
+    group = os.getpgrp()
+    if os.fork() == 0:
+        # From outside the group, so that the workers' resource tracker, which survives SIGTERM,
+        # has its moment to unlink semaphores before everything is killed.
+        os.setsid()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+            time.sleep(_ORPHAN_GRACE_S)
+            os.killpg(group, signal.SIGKILL)
+        os._exit(0)
+
+
+def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
+    # Imported here: a look at a path must not pay for pydantic.
+    from preflight import checks, facts, job
+    from preflight.checks.contract import Unavailable, Unit
+    from preflight.machine.root import host
+
+    check = checks.load(request["check"])
+    unit = Unit(
+        subject=request["subject"],
+        machine=host(),
+        limits=check.limits.model_validate(request["limits"], strict=False),
+        job=job.Job.model_validate(request["job"], strict=False),
+        facts=facts.Facts.model_validate(request["facts"]),
+        earlier=request["earlier"],
+        scratch=scratch,
+        emit=lambda reading: channel.send("reading", reading=reading.model_dump(mode="json")),
+        progress=lambda text: channel.send("progress", text=text),
+        started=lambda: channel.send("started"),
+    )
+    try:
+        reading = check.observe(unit)
+    except Unavailable as reason:
+        channel.send("unavailable", text=str(reason))
+        return
+    unit.emit(reading)
+    channel.send("done")
+
+
+def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
+    from preflight.data.image_folder import look
+
+    channel.send("started")
+    path = request["path"]
+    state = look(path) if os.path.lexists(path) else None
+    channel.send("reading", reading=state)
+    channel.send("done")
+
+
+_TASKS = {"observe": _observe, "look": _look}

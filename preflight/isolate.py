@@ -1,0 +1,203 @@
+"""Runs one request in a process of its own that may hang, crash or be killed.
+
+The parent never waits longer than it said: SIGTERM to the child's group, one second, SIGKILL, two
+seconds, then the child is abandoned and named. subprocess.Popen and not multiprocessing, whose
+exit handler joins a stuck child for ever. What the child means is not decided here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+# A stuck import of torch (a slow image file system) is not the check's time and not the node's
+# fault; cold imports of 20 s and more are seen on network file systems.
+START_LIMIT_S = 60.0
+TERM_GRACE_S = 1.0
+KILL_GRACE_S = 2.0
+OUTPUT_TAIL_BYTES = 64 * 1024
+_TICK_S = 0.05
+
+# The current folder is taken off the path: a user's `queue.py` must not break the gate. The
+# package's own folder goes last, for a source tree that is not installed.
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
+    "from preflight.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+
+EndKind = Literal["done", "unavailable", "raised", "died", "timeout", "stopped"]
+
+
+@dataclass
+class Stop:
+    """Set by a signal handler: whatever runs is to end now, with its reports written."""
+
+    signal: signal.Signals | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child came to its end, as seen from outside."""
+
+    kind: EndKind
+    seconds: float
+    answer: Any = None
+    """The last reading; with any kind but "done" it is a partial one."""
+    text: str = ""
+    """For "unavailable" and "raised": the child's own words."""
+    exit_signal: int | None = None
+    last_progress: str = ""
+    started: bool = True
+    """False when it ended before it had imported what it needs."""
+    output: str = ""
+    abandoned_pid: int | None = None
+
+
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes]
+    request_fd: int
+    messages: queue.Queue[dict[str, Any] | None] = field(default_factory=queue.Queue)
+    output: bytearray = field(default_factory=bytearray)
+
+
+def run(
+    request: dict[str, Any],
+    *,
+    timeout_s: float,
+    stop: Stop,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Ended:
+    """Run `request` in a child (see `preflight.child`) and say how it ended; never raises for it.
+
+    `timeout_s` counts from the child's own "started", which it sends once its imports are done.
+    """
+    began = time.monotonic()
+    child = _start(request)
+    deadline, last_progress, started, answer = began + max(START_LIMIT_S, 0), "", False, None
+    deadline = min(deadline, began + timeout_s + START_LIMIT_S)
+    end: dict[str, Any] | None = None
+    kind: EndKind = "died"
+    while True:
+        if stop.signal is not None:
+            kind = "stopped"
+            break
+        if time.monotonic() >= deadline:
+            kind = "timeout"
+            break
+        try:
+            message = child.messages.get(timeout=_TICK_S)
+        except queue.Empty:
+            if _has_exited(child.process.pid):
+                break
+            continue
+        if message is None:  # the child closed its side: it is done or dead
+            break
+        if message["type"] == "started":
+            started, deadline = True, time.monotonic() + timeout_s
+        elif message["type"] == "progress":
+            last_progress = message["text"]
+            on_progress(last_progress)
+        elif message["type"] == "reading":
+            answer = message["reading"]
+        else:
+            end = message
+            kind = message["type"]
+            break
+    exit_signal, abandoned = _finish(child, gently=kind in ("timeout", "stopped"))
+    return Ended(
+        kind=kind,
+        seconds=time.monotonic() - began,
+        answer=answer,
+        text=end.get("text", "") if end else "",
+        exit_signal=exit_signal,
+        last_progress=last_progress,
+        started=started,
+        output=child.output.decode(errors="replace"),
+        abandoned_pid=abandoned,
+    )
+
+
+def _start(request: dict[str, Any]) -> _Child:
+    request_read, request_write = os.pipe()
+    message_read, message_write = os.pipe()
+    package_folder = str(Path(__file__).resolve().parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BOOTSTRAP, package_folder, str(request_read), str(message_write)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=(request_read, message_write),
+    )
+    os.close(request_read)
+    os.close(message_write)
+    child = _Child(process, request_write)
+    threading.Thread(target=_read_messages, args=(child, message_read), daemon=True).start()
+    threading.Thread(target=_drain_output, args=(child,), daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):  # it died at once; the loop will see that
+        os.write(request_write, json.dumps(request).encode() + b"\n")
+    return child
+
+
+def _read_messages(child: _Child, message_fd: int) -> None:
+    with open(message_fd, "rb") as lines:
+        for line in lines:
+            # A child killed in the middle of a line leaves half a message.
+            with contextlib.suppress(ValueError):
+                child.messages.put(json.loads(line))
+    child.messages.put(None)
+
+
+def _drain_output(child: _Child) -> None:
+    assert child.process.stdout is not None
+    while chunk := os.read(child.process.stdout.fileno(), 8192):
+        child.output += chunk
+        del child.output[:-OUTPUT_TAIL_BYTES]
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether the child ended, without reaping it: its group id must stay ours until the sweep."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def _finish(child: _Child, *, gently: bool) -> tuple[int | None, int | None]:
+    """End the child's whole group. Returns (signal it died of by itself, pid if abandoned)."""
+    pid = child.process.pid
+    by_itself = _wait_exit(pid, 0.0 if gently else TERM_GRACE_S)
+    if not by_itself:
+        _signal_group(pid, signal.SIGTERM)
+        _wait_exit(pid, TERM_GRACE_S)
+    _signal_group(pid, signal.SIGKILL)  # also sweeps workers that outlived a finished child
+    gone = _wait_exit(pid, KILL_GRACE_S)
+    os.close(child.request_fd)
+    if not gone:
+        return None, pid
+    code = child.process.wait()
+    time.sleep(0)  # let the drain thread see the end of the pipe
+    return (-code if by_itself and code < 0 else None), None
+
+
+def _wait_exit(pid: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not _has_exited(pid):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

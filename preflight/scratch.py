@@ -1,0 +1,48 @@
+"""A folder of our own under the temporary directory, which every end of a run removes.
+
+Parent and child know it by the same token: whichever of them outlives the other cleans up.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+_REMOVE_LIMIT_S = 2.0
+
+
+class Scratch:
+    """The folder `preflight-<token>`; made only when somebody needs it."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def path(self) -> Path | None:
+        """Where it is or would be; None when no temporary directory is writable."""
+        try:
+            return Path(tempfile.gettempdir(), f"preflight-{self.token}")
+        except FileNotFoundError:
+            return None
+
+    def make(self) -> Path | None:
+        """Create it; None when that is not possible."""
+        folder = self.path()
+        try:
+            if folder is not None:
+                folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            return None
+        return folder
+
+    def remove(self) -> None:
+        """Remove it, whatever is in it; gives up after two seconds on a hanging file system."""
+        folder = self.path()
+        if folder is None or not folder.exists():
+            return
+        worker = threading.Thread(
+            target=shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, daemon=True
+        )
+        worker.start()
+        worker.join(_REMOVE_LIMIT_S)
