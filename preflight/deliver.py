@@ -35,7 +35,14 @@ class Delivery:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", _BOOTSTRAP, str(Path(__file__).resolve().parents[1]), folder],
+            [
+                sys.executable,
+                "-S",
+                "-c",
+                _BOOTSTRAP,
+                str(Path(__file__).resolve().parents[1]),
+                folder,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

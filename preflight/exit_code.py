@@ -1,7 +1,7 @@
 """Results in, exit code out. The codes are a contract: they never change their meaning.
 
-0 pass, 1 fail, 2 usage, 3 undecided, 128 + signal when interrupted. Precedence: 2; then
-130/143; then 1; then 3; then 0. Code 2 arises before anything is measured, so it is not decided here.
+0 pass, 1 fail, 2 usage, 3 undecided, 128 + signal when interrupted. Precedence: 2; then 130/143;
+then 1; then 3; then 0. Code 2 arises before anything is measured, so it is not decided here.
 """
 
 from __future__ import annotations

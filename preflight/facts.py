@@ -62,6 +62,13 @@ class Processes(Fact):
     nofile: int | None
     memlock_bytes: int | None
 
+    def free(self) -> int | None:
+        """Processes and threads that may still be started; None without a limit."""
+        room = [] if self.nproc is None else [self.nproc]
+        if self.pids_max is not None:
+            room.append(self.pids_max - (self.pids_current or 0))
+        return min(room, default=None)
+
 
 class Pressure(Fact):
     """PSI some avg10 percent, whole machine or own cgroup; None where the kernel has none."""
@@ -100,4 +107,3 @@ class Facts(Fact):
     gpus: tuple[dict[str, Any], ...] = ()
     torch: Torch | None
     environment: dict[str, str | None] = Field(description="an allow-list of variables")
-

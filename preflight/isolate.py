@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -27,6 +28,7 @@ START_LIMIT_S = 60.0
 TERM_GRACE_S = 1.0
 KILL_GRACE_S = 2.0
 OUTPUT_TAIL_BYTES = 64 * 1024
+_DRAIN_GRACE_S = 0.5
 _TICK_S = 0.05
 
 # The current folder is taken off the path: a user's `queue.py` must not break the gate. The
@@ -70,6 +72,7 @@ class _Child:
     request_fd: int
     messages: queue.Queue[dict[str, Any] | None] = field(default_factory=queue.Queue)
     output: bytearray = field(default_factory=bytearray)
+    threads: tuple[threading.Thread, ...] = ()
 
 
 def run(
@@ -77,16 +80,17 @@ def run(
     *,
     timeout_s: float,
     stop: Stop,
+    total_s: float = math.inf,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Ended:
     """Run `request` in a child (see `preflight.child`) and say how it ended; never raises for it.
 
-    `timeout_s` counts from the child's own "started", which it sends once its imports are done.
+    `timeout_s` counts from the child's own "started", which it sends once its imports are done;
+    getting there has START_LIMIT_S. Both together never exceed `total_s`.
     """
     began = time.monotonic()
     child = _start(request)
-    deadline, last_progress, started, answer = began + max(START_LIMIT_S, 0), "", False, None
-    deadline = min(deadline, began + timeout_s + START_LIMIT_S)
+    deadline, last_progress, started, answer = began + min(START_LIMIT_S, total_s), "", False, None
     end: dict[str, Any] | None = None
     kind: EndKind = "died"
     while True:
@@ -105,7 +109,7 @@ def run(
         if message is None:  # the child closed its side: it is done or dead
             break
         if message["type"] == "started":
-            started, deadline = True, time.monotonic() + timeout_s
+            started, deadline = True, min(time.monotonic() + timeout_s, began + total_s)
         elif message["type"] == "progress":
             last_progress = message["text"]
             on_progress(last_progress)
@@ -144,8 +148,12 @@ def _start(request: dict[str, Any]) -> _Child:
     os.close(request_read)
     os.close(message_write)
     child = _Child(process, request_write)
-    threading.Thread(target=_read_messages, args=(child, message_read), daemon=True).start()
-    threading.Thread(target=_drain_output, args=(child,), daemon=True).start()
+    child.threads = (
+        threading.Thread(target=_read_messages, args=(child, message_read), daemon=True),
+        threading.Thread(target=_drain_output, args=(child,), daemon=True),
+    )
+    for thread in child.threads:
+        thread.start()
     with contextlib.suppress(BrokenPipeError):  # it died at once; the loop will see that
         os.write(request_write, json.dumps(request).encode() + b"\n")
     return child
@@ -176,22 +184,39 @@ def _finish(child: _Child, *, gently: bool) -> tuple[int | None, int | None]:
     """End the child's whole group. Returns (signal it died of by itself, pid if abandoned)."""
     pid = child.process.pid
     by_itself = _wait_exit(pid, 0.0 if gently else TERM_GRACE_S)
-    if not by_itself:
-        _signal_group(pid, signal.SIGTERM)
-        _wait_exit(pid, TERM_GRACE_S)
-    _signal_group(pid, signal.SIGKILL)  # also sweeps workers that outlived a finished child
+    # Also to workers that outlived a finished child: the tracker of spawned ones survives this,
+    # and unlinks their semaphores when they are gone.
+    _signal_group(pid, signal.SIGTERM)
+    _wait_until(lambda: _has_exited(pid) and not _others_in_group(pid), TERM_GRACE_S)
+    _signal_group(pid, signal.SIGKILL)
     gone = _wait_exit(pid, KILL_GRACE_S)
     os.close(child.request_fd)
     if not gone:
         return None, pid
     code = child.process.wait()
-    time.sleep(0)  # let the drain thread see the end of the pipe
+    for thread in child.threads:  # what it printed last is in the pipe
+        thread.join(_DRAIN_GRACE_S)
     return (-code if by_itself and code < 0 else None), None
 
 
+def _others_in_group(pid: int) -> bool:
+    """Whether processes beside its leader are left in a group."""
+    for folder in os.listdir("/proc"):
+        if folder.isdigit() and int(folder) != pid:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path("/proc", folder, "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == pid and fields[0] != "Z":
+                    return True
+    return False
+
+
 def _wait_exit(pid: int, seconds: float) -> bool:
+    return _wait_until(lambda: _has_exited(pid), seconds)
+
+
+def _wait_until(true: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while not _has_exited(pid):
+    while not true():
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.01)

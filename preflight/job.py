@@ -97,6 +97,14 @@ class Job(Section):
         raw = self.loader.batch_size * self.sample.tensor_bytes()
         return -(-raw // PAGE_BYTES) * PAGE_BYTES
 
+    def pinned_bytes(self) -> int:
+        """Page-locked memory of all ranks: torch rounds each batch up to a power of two.
+
+        pytorch/pytorch#95823.
+        """
+        rounded = 1 << (self.batch_bytes() - 1).bit_length()
+        return self.ranks * rounded * self.batches_in_flight()
+
     def batches_in_flight(self) -> int:
         """W x P + 2 per rank: queued ones, the one in use and the one being handed over.
 

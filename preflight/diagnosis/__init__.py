@@ -1,0 +1,1 @@
+"""Tables that say what a failure means: rows of data, and the functions that look them up."""

@@ -1,0 +1,1 @@
+"""Reads the node: files under an injectable root and system calls. Never judges."""

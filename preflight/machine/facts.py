@@ -7,10 +7,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from preflight.facts import Facts
+from preflight.facts import Facts, System
+from preflight.machine import builds, container, numa
+from preflight.machine.cgroup import Cgroups, read_cgroups
+from preflight.machine.cpu import read_cpu
+from preflight.machine.memory import read_memory
+from preflight.machine.mounts import read_mounts, read_shm
+from preflight.machine.pressure import read_pressure
+from preflight.machine.processes import read_processes
 from preflight.machine.root import Root
+
+# All that ever leaves the environment for a report: anything else may be a secret.
+ENVIRONMENT = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "CUDA_VISIBLE_DEVICES",
+    "NODE_NAME",
+    "LOCAL_RANK",
+    "SLURM_JOB_ID",
+    "SLURM_LOCALID",
+    "SLURMD_NODENAME",
+    "KUBERNETES_SERVICE_HOST",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+)
 
 
 def gather(root: Root, environ: Mapping[str, str]) -> Facts:
-    """Read the node."""
-    raise NotImplementedError
+    """Read the node. Missing, hidden and odd files give None, never an exception."""
+    mounts = read_mounts(root)
+    cgroups = read_cgroups(root, mounts)
+    return Facts(
+        cpu=read_cpu(root, cgroups, environ),
+        memory=read_memory(root, cgroups),
+        shm=read_shm(root, mounts),
+        processes=read_processes(root, cgroups),
+        pressure=read_pressure(root, cgroups),
+        system=_system(root, cgroups, environ),
+        torch=builds.torch_build(),
+        environment={name: environ.get(name) for name in ENVIRONMENT},
+    )
+
+
+def _system(root: Root, cgroups: Cgroups, environ: Mapping[str, str]) -> System:
+    uname = root.uname()
+    return System(
+        kernel=uname.release,
+        machine=uname.machine,
+        cgroup=cgroups.kind,
+        container=container.runtime(root, cgroups, environ),
+        numa_nodes=numa.cpu_nodes(root),
+    )

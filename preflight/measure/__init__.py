@@ -1,0 +1,1 @@
+"""Timed work. The only importer of torch; it never judges."""

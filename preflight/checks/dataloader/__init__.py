@@ -1,0 +1,101 @@
+"""dataloader: how many samples a second does the job's own DataLoader supply on this node?
+
+The limit is the GPU's demand times min_feed_ratio, or a floor where no workload is named. The
+measuring is in `preflight.measure.supply`, which alone imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from preflight.checks.contract import Check, Unavailable, Unit
+from preflight.checks.dataloader.judge import judge
+from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading, limit_of
+from preflight.diagnosis.remedies import MORE_MEMORY
+from preflight.facts import Facts
+from preflight.job import Job
+
+
+def observe(unit: Unit) -> DataloaderReading:
+    """Run the loader until the rate is clear."""
+    limits, job = unit.limits, unit.job
+    reading = DataloaderReading(
+        demand_samples_per_s=limits.demand_samples_per_s,
+        demand_from=limits.demand_from,
+        limit_samples_per_s=limit_of(limits),
+        max_disturbance=job.stats.max_disturbance,
+        workload=job.workload,
+        data=job.data,
+        data_state=job.data_state,
+        num_workers=job.num_workers,
+        batch_size=job.loader.batch_size,
+        quota_cpus=unit.facts.cpu.quota,
+        effective_cpus=unit.facts.cpu.effective,
+        seed=job.seed,
+    )
+    if job.data_state not in (None, "ok"):
+        unit.started()
+        return reading
+    check_memory(job, limits, unit.facts)
+    unit.progress("importing torch")
+    from preflight.measure.supply import measure
+
+    def update(fields: dict[str, Any]) -> DataloaderReading:
+        changed = reading.model_copy(update=fields)
+        rate, demand = changed.supply_samples_per_s, changed.demand_samples_per_s
+        ratio = round(rate.value / demand, 4) if rate is not None and demand else None
+        return changed.model_copy(update={"feed_ratio": ratio})
+
+    fields = measure(unit, reading.limit_samples_per_s, lambda fields: unit.emit(update(fields)))
+    return update(fields)
+
+
+def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:
+    """Refuse to start what the kernel would have to kill.
+
+    Raises:
+        Unavailable: with the arithmetic.
+    """
+    workers = job.ranks * (job.num_workers * limits.worker_memory_gib + limits.main_memory_gib)
+    pinned = job.pinned_bytes() if job.loader.pin_memory and facts.gpus else 0
+    batches, headroom_gib = (job.shm_bytes() + pinned) / 2**30, facts.memory.headroom_gib
+    need, allowed = workers + batches, limits.max_memory_share * headroom_gib
+    if need > allowed:
+        more = MORE_MEMORY.format(gib=math.ceil(need / limits.max_memory_share))
+        raise Unavailable(
+            f"not started: {job.ranks} x ({job.num_workers} workers x "
+            f"{limits.worker_memory_gib:g} GiB + {limits.main_memory_gib:g}) + {batches:.2f} GiB "
+            f"of batches = {need:.2f} GiB, more than {limits.max_memory_share:.0%} of the "
+            f"{headroom_gib:.2f} GiB that can be allocated; {more}"
+        )
+
+
+CHECK = Check(
+    id="dataloader",
+    title="DataLoader supply",
+    about=(
+        "Runs torch's DataLoader with the workload's own settings on real JPEG decoding and counts "
+        "finished samples in the workers, in blocks of a quarter of a second, until the rate is "
+        "clearly above or below the limit. Blocks in which other processes took the CPUs are set "
+        "aside. The supply is held against the GPU's demand: with loading overlapped, GPU "
+        "utilisation is about min(1, supply / demand)."
+    ),
+    limits=DataloaderLimits,
+    reading=DataloaderReading,
+    findings={
+        "data": "name a folder that holds images and that the node can read (--data)",
+        "demand": "name the GPU (--gpu NAME) or set dataloader.demand_samples_per_s",
+        "no_batch": "look for a data set that hangs: run it alone with num_workers=0",
+        "supply": "give the container more CPUs, or raise loader.num_workers where CPUs are idle",
+        "reference": "name the workload (--workload) to have it judged",
+        "first_batch": "start fewer workers, or set loader.multiprocessing_context to fork",
+        "start_up": "start fewer workers, or set loader.multiprocessing_context to fork",
+        "corrupt_samples": "replace the files named, or raise dataloader.max_corrupt_percent",
+        "contended": "keep neighbours off the node's CPUs while it is judged",
+    },
+    observe=observe,
+    judge=judge,
+    needs=("shm",),
+    fan_out="rank",
+)

@@ -1,0 +1,64 @@
+"""Why a loader missed its limit, from what was counted while it ran. Pure.
+
+Only what the counters prove is named: all of the CPUs used, a quota that throttles, others on the
+CPUs, workers that leave CPUs idle. Stages and waits are told apart by a later check.
+"""
+
+from __future__ import annotations
+
+import math
+
+from preflight.checks.dataloader.reading import DataloaderReading
+from preflight.judge import Miss
+from preflight.outcome import Blame
+
+_ALL_OF_THE_CPUS = 0.95
+_THROTTLED_PERCENT = 10.0  # of the CFS periods: less is the odd burst, not the limit
+
+
+def of_undecided(seen: DataloaderReading) -> Miss:
+    """Why no verdict was possible, and what helps."""
+    decision = seen.decision
+    if decision is None or decision.rate is None:
+        cause = f"too few samples in {seen.window_s:.0f} s to say how fast the loader is"
+        return Miss(cause, "raise stats.max_s, or lower loader.batch_size", Blame.UNKNOWN)
+    low, high = decision.rate.low, decision.rate.high
+    if decision.disturbed_blocks > decision.blocks / 4:
+        cause = (
+            f"others used CPU in {decision.disturbed_blocks} of {decision.blocks} blocks: the rate "
+            "of this node alone could not be seen"
+        )
+        return Miss(cause, "run the gate again when the neighbours are quiet", Blame.SHARED)
+    cause = "too close to the limit" + (f": [{low:,.0f}, {high:,.0f}]" if low and high else "")
+    return Miss(cause, "raise stats.max_s, or give the loader some headroom", Blame.UNKNOWN)
+
+
+def of_missing(seen: DataloaderReading) -> Miss:
+    """Why the supply is too small, with the remedy that the arithmetic gives."""
+    rate = seen.supply_samples_per_s
+    needed = seen.demand_samples_per_s or seen.limit_samples_per_s
+    own, cpus = seen.own_cpu_share or 0.0, seen.effective_cpus
+    more_cpus = ""
+    if rate is not None and rate.value > 0:
+        exact = needed / rate.value * cpus
+        more_cpus = (
+            f"give the container {math.ceil(exact)} CPUs "
+            f"({needed:,.0f} / {rate.value:,.1f} x {cpus:g} = {exact:.1f})"
+        )
+    if seen.quota_cpus is not None and (
+        own >= _ALL_OF_THE_CPUS or (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
+    ):
+        cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota"
+        return Miss(cause, more_cpus or "raise the CPU limit")
+    if (seen.disturbed_share or 0.0) >= seen.max_disturbance:
+        cause = f"others used {seen.disturbed_share:.0%} of the CPUs meanwhile"
+        return Miss(cause, "repeat on a quiet node, or give the job its own CPUs", Blame.SHARED)
+    if own >= _ALL_OF_THE_CPUS:
+        cause = f"the loader workers used all {cpus:g} CPUs they may run on"
+        return Miss(cause, more_cpus or "give the job more CPUs")
+    if seen.num_workers < math.floor(cpus):
+        cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs"
+        return Miss(cause, f"set loader.num_workers to {min(16, math.floor(cpus))}")
+    cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs"
+    remedy = "look at what they wait for: storage, a lock in the data set, a file server"
+    return Miss(cause, remedy, Blame.UNKNOWN)

@@ -1,0 +1,149 @@
+"""The dataloader check's verdict: what was seen in, findings out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from preflight.checks.dataloader.cause import of_missing, of_undecided
+from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
+from preflight.diagnosis.data_paths import DATA_PATHS
+from preflight.judge import Miss, at_least, at_most, missed
+from preflight.model import Finding
+from preflight.outcome import Blame, Outcome
+
+_OUTCOMES = {
+    "reached": Outcome.PASS,
+    "missed": Outcome.FAIL,
+    "close": Outcome.WARN,
+    "undecided": Outcome.ERROR,
+}
+
+
+def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
+    """Hold each rank's loader against the limit."""
+    return [
+        finding
+        for rank, seen in enumerate(readings)
+        for finding in _judge_rank(seen, limits, f"rank {rank}")
+    ]
+
+
+def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
+    if seen.data_state not in (None, "ok"):
+        return [_data(seen)]
+    if seen.no_batch:
+        return [_no_batch(seen, rank), _corrupt(seen, limits)]
+    findings = [_supply(seen, limits, rank), _corrupt(seen, limits)]
+    if seen.demand_samples_per_s is None:
+        findings += _without_demand(seen, limits, rank)
+    if limits.max_first_batch_s is not None and seen.first_batch_s is not None:
+        cause = f"the first batch came after {seen.first_batch_s:.1f} s"
+        remedy = "start fewer workers, or set loader.multiprocessing_context to fork"
+        findings.append(
+            at_most(
+                "dataloader.first_batch", round(seen.first_batch_s, 2), limits.max_first_batch_s,
+                "s", Miss(cause, remedy), subject=rank,
+            )
+        )  # fmt: skip
+    findings += _side_findings(seen, limits, rank)
+    return findings
+
+
+def _data(seen: DataloaderReading) -> Finding:
+    assert seen.data_state is not None
+    row = DATA_PATHS[seen.data_state]
+    finding = Finding(
+        id="dataloader.data", outcome=Outcome.PASS, subject=seen.data, observed=seen.data_state
+    )
+    return missed(finding, Miss(row.cause.format(path=seen.data), row.remedy, row.blame))
+
+
+def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
+    cause = f"{seen.num_workers} living workers gave no batch of {seen.batch_size} in time"
+    remedy = "run the data set alone with num_workers=0; lower batch_size if its samples are slow"
+    finding = Finding(id="dataloader.no_batch", outcome=Outcome.PASS, subject=rank, observed=0)
+    return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
+
+
+def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
+    rate = seen.supply_samples_per_s
+    verdict = "undecided" if seen.decision is None else seen.decision.verdict
+    miss = of_undecided(seen) if verdict == "undecided" else of_missing(seen)
+    finding = at_least("dataloader.supply", 0.0, 0.0, "samples/s", miss, subject=rank).model_copy(
+        update={
+            "observed": None if rate is None else round(rate.value, 1),
+            "limit": round(seen.limit_samples_per_s, 1),
+            "source": seen.limit_source,
+        }
+    )
+    outcome = _OUTCOMES[verdict]
+    if outcome is Outcome.PASS:
+        return finding
+    return missed(finding, Miss(miss.cause, miss.remedy, miss.blame, outcome))
+
+
+def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
+    named = ", ".join(seen.corrupt_files)
+    cause = f"{seen.corrupt_samples} samples could not be decoded, among them {named}"
+    remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
+    miss = Miss(cause, remedy, Blame.DATA)
+    percent = round(seen.corrupt_percent, 2)
+    finding = at_most(
+        "dataloader.corrupt_samples", percent, limits.max_corrupt_percent, "%", miss,
+        subject=seen.data,
+    )  # fmt: skip
+    if finding.outcome is Outcome.PASS and seen.corrupt_samples:
+        return missed(finding, Miss(cause, remedy, Blame.DATA, Outcome.WARN))
+    return finding
+
+
+def _without_demand(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
+    if seen.workload is not None:
+        finding = Finding(id="dataloader.demand", outcome=Outcome.PASS, subject=rank, observed=None)
+        cause = f"nothing says how many samples/s this GPU consumes in {seen.workload}"
+        remedy = (
+            "name the GPU (--gpu NAME; `preflight thresholds list` shows which are known) or give "
+            "the number: --set dataloader.demand_samples_per_s=N"
+        )
+        return [missed(finding, Miss(cause, remedy, Blame.SETUP, Outcome.ERROR))]
+    reference, rate = limits.reference_demand_samples_per_s, seen.supply_samples_per_s
+    if reference is None or rate is None:
+        return []
+    cause = "no workload was named; ResNet-50 on this GPU would have to wait for its data"
+    remedy = "name the job's workload (--workload) to have its supply judged"
+    miss = Miss(cause, remedy, Blame.SETUP, Outcome.WARN)
+    return [
+        at_least(
+            "dataloader.reference", round(rate.value, 1), limits.min_feed_ratio * reference,
+            "samples/s", miss, subject=rank,
+        )
+    ]  # fmt: skip
+
+
+def _side_findings(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
+    findings = []
+    if seen.start_s is not None and not seen.early and seen.start_s > seen.window_s > 0:
+        cause = f"start-up took {seen.start_s:.1f} s, the measurement {seen.window_s:.1f} s"
+        remedy = (
+            "nothing is wrong with the rate; look at the image's file system and the number of "
+            "workers: torch and the data set are read at each start"
+        )
+        miss = Miss(cause, remedy, Blame.UNKNOWN, Outcome.WARN)
+        findings.append(
+            at_most(
+                "dataloader.start_up", round(seen.start_s, 1), round(seen.window_s, 1), "s", miss,
+                subject=rank,
+            )
+        )  # fmt: skip
+    undecided = seen.decision is None or seen.decision.verdict != "reached"
+    if undecided and (seen.disturbed_share or 0.0) >= seen.max_disturbance:
+        cause = f"others used {seen.disturbed_share:.0%} of the CPUs while the loader ran"
+        remedy = "repeat on a quiet node, or give the job CPUs of its own (cpuset)"
+        miss = Miss(cause, remedy, Blame.SHARED, Outcome.WARN)
+        findings.append(
+            at_most(
+                "dataloader.contended", round(seen.disturbed_share or 0.0, 3),
+                seen.max_disturbance, "of the CPUs", miss, subject=rank,
+            )
+        )  # fmt: skip
+    return findings

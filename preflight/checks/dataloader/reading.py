@@ -1,0 +1,71 @@
+"""What the dataloader check holds the loader to, and what it saw."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from preflight.checks.contract import Limits, Reading
+from preflight.job import DataState
+from preflight.measure.stopping import Block, Decision
+from preflight.model import Rate
+
+
+class DataloaderLimits(Limits):
+    """What the loader has to supply."""
+
+    min_feed_ratio: float = Field(gt=0, description="supply must reach this share of the demand")
+    min_samples_per_s: float = Field(ge=0, description="floor where no workload is named")
+    demand_samples_per_s: float | None = Field(default=None, gt=0, description="per rank")
+    demand_from: str | None = Field(default=None, description="filled in: set, site or gpu table")
+    reference_demand_samples_per_s: float | None = Field(
+        default=None, gt=0, description="filled in: the GPU table's figure for the reference image"
+    )
+    max_corrupt_percent: float = Field(ge=0, le=100)
+    max_first_batch_s: float | None = Field(default=None, gt=0)
+    max_memory_share: float = Field(gt=0, le=1, description="of the memory headroom, predicted")
+    worker_memory_gib: float = Field(gt=0, description="one loader worker")
+    main_memory_gib: float = Field(gt=0, description="the process that holds the loader")
+
+
+class DataloaderReading(Reading):
+    """What the loader did. Rates are of one rank."""
+
+    supply_samples_per_s: Rate | None = None
+    demand_samples_per_s: float | None
+    demand_from: str | None
+    feed_ratio: float | None = None
+    limit_samples_per_s: float
+    limit_source: str | None = None
+    early: bool = False
+    no_batch: bool = False
+    first_batch_s: float | None = None
+    corrupt_samples: int = 0
+    corrupt_percent: float = 0.0
+    corrupt_files: tuple[str, ...] = ()
+    workload: str | None
+    data: str | None
+    data_state: DataState | None
+    files: int | None = None
+    num_workers: int
+    batch_size: int
+    start_s: float | None = Field(default=None, description="torch import to first sample")
+    window_s: float = 0.0
+    decision: Decision | None = None
+    blocks: tuple[Block, ...] = ()
+    disturbed_share: float | None = Field(default=None, description="F; None: hidden by the host")
+    max_disturbance: float = Field(description="echo of stats.max_disturbance")
+    own_cpu_share: float | None = Field(default=None, description="of the effective CPUs")
+    throttled_percent: float | None = Field(default=None, description="of CFS periods")
+    quota_cpus: float | None = None
+    effective_cpus: float
+    steal_percent: float | None = None
+    load_1m: float | None = None
+    drift_percent: float | None = Field(default=None, description="second half against first half")
+    seed: int
+
+
+def limit_of(limits: DataloaderLimits) -> float:
+    """Samples per second that one rank's loader has to reach."""
+    if limits.demand_samples_per_s is not None:
+        return limits.min_feed_ratio * limits.demand_samples_per_s
+    return limits.min_samples_per_s

@@ -1,0 +1,77 @@
+"""What it means that a unit of work ended without a whole reading: Ended in, Finding out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.diagnosis.loader_failures import explain
+from preflight.isolate import Ended
+from preflight.model import Finding
+from preflight.outcome import Blame, Outcome
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What else is known of the unit."""
+
+    check: str
+    subject: str | None
+    timeout_s: float
+    stopped_by: str | None
+    oom_kills: int | None
+    """Counted in the memory cgroup meanwhile; None where it is not told."""
+    shm_gib: int
+    memory_gib: int
+    """What remedies suggest, whole GiB."""
+
+
+def finding(ended: Ended, around: Circumstances) -> Finding:
+    """The finding `<check>.completed` of a unit that was cut off, died or raised."""
+    outcome, cause, remedy, blame = _explain(ended, around)
+    return Finding(
+        id=f"{around.check}.completed",
+        outcome=outcome,
+        subject=around.subject,
+        cause=cause,
+        remedy=remedy,
+        blame=blame,
+    )
+
+
+def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
+    doing = f" (last: {ended.last_progress})" if ended.last_progress else ""
+    if ended.kind == "unavailable":
+        cause, _, remedy = ended.text.partition("; ")
+        return Outcome.ERROR, cause, remedy or "do what the cause says", Blame.SETUP
+    if ended.kind == "stopped":
+        cause = f"stopped by {around.stopped_by}{doing}"
+        return Outcome.ERROR, cause, "run the gate again", Blame.SETUP
+    if ended.abandoned_pid is not None:
+        cause = (
+            f"no answer in {ended.seconds:.0f} s{doing}, and process {ended.abandoned_pid} cannot "
+            "be killed: it hangs in the kernel"
+        )
+        remedy = (
+            f"read /proc/{ended.abandoned_pid}/stack and dmesg: a file system, a device or a "
+            "frozen cgroup does not answer"
+        )
+        return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
+    known = explain(ended.text, ended.output, ended.exit_signal, around.oom_kills)
+    if known is not None:
+        gib = {"shm": around.shm_gib, "memory": around.memory_gib}.get(known.gib, 0)
+        return known.outcome, known.cause + doing, known.remedy.format(gib=gib), known.blame
+    if ended.kind == "timeout" and not ended.started:
+        cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"
+        remedy = "look at the file system that the image or the environment is read from"
+        return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
+    if ended.kind == "timeout":
+        cause = f"no answer in {around.timeout_s:.0f} s{doing}"
+        remedy = (
+            f"raise {around.check}.timeout_s if the node is only slow; else look at what hangs: "
+            "storage, a lock, a driver"
+        )
+        return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
+    signal = f" of signal {ended.exit_signal}" if ended.exit_signal else ""
+    text = ended.text.splitlines()[0] if ended.text else f"it died{signal}{doing}"
+    cause = f"the measurement ended early: {text}"
+    return Outcome.ERROR, cause, "read the last lines of output in the report", Blame.UNKNOWN

@@ -1,0 +1,163 @@
+"""How a measuring process dies, and what that means. Data: the first row that fits explains it.
+
+Patterns are looked for in the exception's text and in the last lines the process printed. Each row
+names the public thread it was learnt from, or says that it was seen with torch 2.13.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from preflight.diagnosis.remedies import MORE_MEMORY, MORE_SHM
+from preflight.outcome import Blame, Outcome
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One way to die. `remedy` may hold {gib}, filled with the loader's need."""
+
+    name: str
+    cause: str
+    remedy: str
+    blame: Blame
+    outcome: Outcome = Outcome.FAIL
+    patterns: tuple[str, ...] = ()
+    signal: signal.Signals | None = None
+    needs_oom_kill: bool = False
+    """Only when the memory cgroup counted an OOM kill meanwhile."""
+    gib: str = ""
+    """Which need fills {gib}: "shm" or "memory"."""
+
+
+FAILURES = (
+    Failure(
+        name="oom_kill",
+        cause="the kernel killed a process of the loader at the container's memory limit",
+        remedy=MORE_MEMORY,
+        blame=Blame.SETUP,
+        patterns=("killed by signal: Killed",),  # pytorch/pytorch#8976
+        signal=signal.SIGKILL,
+        needs_oom_kill=True,
+        gib="memory",
+    ),
+    Failure(
+        name="shm_full",
+        cause="/dev/shm ran full while the workers handed over batches",
+        remedy=MORE_SHM,
+        blame=Blame.SETUP,
+        patterns=(
+            "unable to allocate shared memory(shm)",  # torch since pytorch/pytorch#161910
+            "unable to write to file </torch_",  # pytorch/pytorch#10396
+            "killed by signal: Bus error",  # pytorch/pytorch#5040
+        ),
+        signal=signal.SIGBUS,
+        gib="shm",
+    ),
+    Failure(
+        name="no_temporary_directory",
+        cause="no temporary directory is writable, and the workers' sockets need one",
+        remedy="mount a tmpfs or an emptyDir at /tmp, or point TMPDIR at a writable folder",
+        blame=Blame.SETUP,
+        patterns=("No usable temporary directory",),  # seen with torch 2.13 on a read-only root
+    ),
+    Failure(
+        name="open_files",
+        cause="the limit on open files was reached: each tensor in flight holds a descriptor",
+        remedy="raise it: ulimit -n 65536 or docker run --ulimit nofile=65536",
+        blame=Blame.SETUP,
+        patterns=(
+            "received 0 items of ancdata",  # pytorch/pytorch#973
+            "Too many open files",  # pytorch/pytorch#165532
+            "unable to open shared memory object",  # pytorch/pytorch#14768
+        ),
+    ),
+    Failure(
+        name="too_many_processes",
+        cause="no further process or thread could be started",
+        remedy="raise the limit: docker run --pids-limit, the kubelet's podPidsLimit, or ulimit -u",
+        blame=Blame.SETUP,
+        patterns=(
+            "can't start new thread",
+            "pthread_create failed: Resource temporarily unavailable",
+            "BlockingIOError: [Errno 11] Resource temporarily unavailable",  # fork
+        ),
+    ),
+    Failure(
+        name="address_space",
+        cause="memory could not be mapped: the limit on memory or on mappings was reached",
+        remedy=MORE_MEMORY + "; also look at vm.max_map_count and ulimit -v",
+        blame=Blame.SETUP,
+        patterns=("Cannot allocate memory", "MemoryError"),  # pytorch/pytorch#92134
+        gib="memory",
+    ),
+    Failure(
+        name="semaphores_removed",
+        cause="semaphores vanished: systemd removes a user's IPC objects at the end of a session",
+        remedy="loginctl enable-linger USER, or set RemoveIPC=no, or do not use the host's IPC",
+        blame=Blame.SETUP,
+        patterns=("_multiprocessing.SemLock._rebuild",),  # mlcommons/storage#447
+    ),
+    Failure(
+        name="torch_missing",
+        cause="torch cannot be imported in this image",
+        remedy="run the gate in the image of the training job, or install torch 2.6 or later",
+        blame=Blame.IMAGE,
+        outcome=Outcome.ERROR,
+        patterns=("No module named 'torch'", "import torch\nImportError", "libtorch"),
+    ),
+    Failure(
+        name="pin_thread",
+        cause="torch's pinning thread ended: pinned memory could not be allocated or CUDA failed",
+        remedy="try loader.pin_memory: false to tell the two apart, and look at the output kept",
+        blame=Blame.UNKNOWN,
+        outcome=Outcome.ERROR,
+        patterns=("Pin memory thread exited unexpectedly",),  # pytorch/pytorch#47445
+    ),
+    Failure(
+        name="loader_timed_out",
+        cause="the loader gave no batch for loader.timeout_s: a worker waits for data that "
+        "does not come, or is locked up",
+        remedy="read the files from the node by hand; look at `dmesg` for I/O errors",
+        blame=Blame.UNKNOWN,
+        outcome=Outcome.ERROR,
+        patterns=("DataLoader timed out after",),
+    ),
+    Failure(
+        name="killed",
+        cause="a process of the loader was killed from outside (SIGKILL), without an OOM kill here",
+        remedy="ask who killed it: an OOM kill of the whole node, an operator, a job manager",
+        blame=Blame.UNKNOWN,
+        outcome=Outcome.ERROR,
+        patterns=("killed by signal: Killed",),
+        signal=signal.SIGKILL,
+    ),
+    Failure(
+        name="crashed",
+        cause="a process of the loader crashed in native code",
+        remedy="run the data set alone with num_workers=0 and python -X faulthandler",
+        blame=Blame.UNKNOWN,
+        outcome=Outcome.ERROR,
+        patterns=("killed by signal: Segmentation fault", "killed by signal: Aborted"),
+        signal=signal.SIGSEGV,
+    ),
+)
+
+
+def explain(
+    text: str, output: str, exit_signal: int | None, oom_kills: int | None
+) -> Failure | None:
+    """The first row that fits, or None.
+
+    `text` is the exception, `output` the last lines printed, `exit_signal` the signal that ended
+    the process, `oom_kills` how many the memory cgroup counted meanwhile.
+    """
+    seen = f"{text}\n{output}"
+    for row in FAILURES:
+        if row.needs_oom_kill and not oom_kills:
+            continue
+        if exit_signal is not None and row.signal == exit_signal:
+            return row
+        if any(pattern in seen for pattern in row.patterns):
+            return row
+    return None

@@ -1,0 +1,297 @@
+"""One run from options to exit code: plan, measure, deliver. The only place that knows all parts.
+
+It prints nothing: notes and progress go to the caller's functions. Whatever happens after the
+first report was written, a last one is written that says so.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from preflight import __version__, checks, exit_code
+from preflight.checks.contract import Check
+from preflight.deliver import Delivery, Undeliverable
+from preflight.isolate import Stop
+from preflight.isolate import run as run_isolated
+from preflight.job import DataState
+from preflight.machine.facts import gather
+from preflight.machine.identity import node
+from preflight.machine.root import Root, host
+from preflight.model import Node, Report, Result, SettingsRecord
+from preflight.outcome import Outcome, worst
+from preflight.plan import Plan, UsageError, make_job, make_plan, select
+from preflight.report import FORMATS
+from preflight.report.headline import _reason as reason
+from preflight.report.headline import headline
+from preflight.runner import Runner, not_reached
+from preflight.settings import Request, Settings, resolve
+from preflight.tree import SettingsError, did_you_mean
+
+SHIPPED = Path(__file__).parent / "thresholds"
+_DATA_ANSWER_S = 5.0
+_TERMINATION_LOG = Path("/dev/termination-log")
+_TERMINATION_BYTES = 4096  # kubelet cuts longer messages
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run was asked to do; names are those of the command line."""
+
+    request: Request = field(default_factory=Request)
+    check: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    waive: Sequence[str] = ()
+    data: str | None = None
+    report_dir: str | None = None
+    report_dir_required: bool = True
+    """False when it was named by the environment: then an unwritable one is only a note."""
+    exit_on: exit_code.ExitOn = "any"
+    report_only: bool = False
+    allow_undecided: bool = False
+    stagger_s: float = 0.0
+    explain: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """As the report tells them."""
+        return {
+            "thresholds": self.request.thresholds, "workload": self.request.workload,
+            "gpu": self.request.gpu, "set": [*self.request.set_options],
+            "check": list(self.check), "skip": list(self.skip), "waive": list(self.waive),
+            "data": self.data, "deadline_s": self.request.deadline_s, "exit_on": self.exit_on,
+            "report_only": self.report_only, "allow_undecided": self.allow_undecided,
+            "stagger_s": self.stagger_s, "explain": self.explain,
+        }  # fmt: skip
+
+
+@dataclass
+class Talk:
+    """How the gate speaks while it runs."""
+
+    note: Callable[[str], None] = lambda line: None
+    progress: Callable[[str, str], None] = lambda check, text: None
+
+
+class Gate:
+    """One run."""
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        stop: Stop,
+        talk: Talk,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self._options, self._environ, self._stop, self._talk = options, environ, stop, talk
+        self._began = time.monotonic()
+        self._started_at = datetime.now(timezone.utc)
+        self._machine: Root = host()
+        self._delivery: Delivery | None = None
+        self._report = Report(
+            preflight_version=__version__, complete=False, outcome=Outcome.ERROR,
+            exit_code=exit_code.UNDECIDED, reason=None,
+            started_at=self._started_at.strftime("%Y-%m-%dT%H:%M:%SZ"), duration_s=0.0,
+            node=Node(name="", name_from="", hostname=""), facts={},
+            settings=SettingsRecord(options=options.record(), warnings=tuple(warnings)), results=(),
+        )  # fmt: skip
+
+    def run(self) -> Report:
+        """Run it. Errors of use come back as a report with exit code 2, never as an exception."""
+        try:
+            self._report = self._updated(node=node(self._machine, self._environ))
+            self._open_delivery()
+            plan = self._plan()
+            self._stagger()
+            self._report = self._updated(results=tuple(map(not_reached, plan.planned)))
+            self._deliver()
+            results = Runner(
+                plan, self._machine, self._stop, self._publish_so_far, self._talk.progress
+            ).run()
+            self._report = self._finished(results)
+        except (UsageError, SettingsError) as error:
+            self._report = self._ended(exit_code.USAGE, str(error))
+        except Exception as error:
+            text = f"preflight itself failed ({type(error).__name__}: {error}): nothing is decided"
+            self._report = self._ended(exit_code.UNDECIDED, text)
+        self._deliver()
+        self._write_termination_message()
+        if self._delivery is not None:
+            self._delivery.close()
+        return self._report
+
+    # -- planning -------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        options = self._options
+        known = checks.discover()
+        settings = resolve(options.request, {id: c.limits for id, c in known.items()}, SHIPPED)
+        self._report = self._updated(settings=self._settings_record(settings))
+        _check_ids(options, known)
+        ids = select(settings.run.checks, known, options.check, options.skip)
+        missing = [id for id in ids if id not in settings.limits]
+        if missing:
+            raise UsageError(
+                f"--check {missing[0]}: the thresholds have no section {missing[0]} to judge it by"
+            )
+        data_state = self._look_at_data(settings)
+        facts = gather(self._machine, self._environ)
+        self._report = self._updated(facts=facts.model_dump(mode="json", by_alias=True))
+        job = make_job(
+            sample=settings.sample, loader=settings.loader, stats=settings.stats,
+            consumer=settings.consumer,
+            workload=None if settings.workload == "none" else settings.workload,
+            facts=facts, data=options.data, data_state=data_state, seed=secrets.randbits(32),
+        )  # fmt: skip
+        return make_plan(
+            ids, known, settings.limits, job, facts,
+            deadline_s=settings.run.deadline_s, waive=options.waive,
+        )  # fmt: skip
+
+    def _look_at_data(self, settings: Settings) -> DataState | None:
+        """A first look at --data, by a child: the path may hang."""
+        path = self._options.data
+        if path is None:
+            if settings.expect.data:
+                raise UsageError(
+                    "the thresholds expect a data path (expect.data): name it with --data"
+                )
+            return None
+        if settings.sample.codec != "jpeg":
+            raise UsageError(
+                f"--data {path}: this version reads folders of images, and the workload "
+                f"{settings.workload} has codec {settings.sample.codec}: leave --data away"
+            )
+        ended = run_isolated(
+            {"task": "look", "path": path, "scratch": secrets.token_hex(4)},
+            timeout_s=_DATA_ANSWER_S, total_s=_DATA_ANSWER_S, stop=self._stop,
+        )  # fmt: skip
+        if ended.kind in ("timeout", "stopped"):
+            return "no_answer"
+        if ended.kind != "done":
+            raise UsageError(f"--data {path}: {ended.text or 'cannot be looked at'}")
+        if ended.answer is None:
+            raise UsageError(
+                f"--data {path}: there is no such path; in a container, mount it first "
+                "(docker run -v, volumeMounts)"
+            )
+        state: DataState = ended.answer
+        return state
+
+    def _stagger(self) -> None:
+        """Wait a part of --stagger that differs from node to node, so that a fleet spreads out."""
+        if self._options.stagger_s <= 0:
+            return
+        share = secrets.randbelow(1_000) / 1_000
+        until = time.monotonic() + share * self._options.stagger_s
+        self._talk.progress("stagger", f"waiting {share * self._options.stagger_s:.0f} s")
+        while time.monotonic() < until and self._stop.signal is None:
+            time.sleep(0.05)
+
+    def _settings_record(self, settings: Settings) -> SettingsRecord:
+        return SettingsRecord(
+            layers=settings.layers,
+            options=self._options.record(),
+            warnings=self._report.settings.warnings,
+            values=dict(settings.values),
+        )
+
+    # -- the report -----------------------------------------------------------------------------
+
+    def _publish_so_far(self, results: Sequence[Result]) -> None:
+        done = {result.check: result for result in results}
+        rest = (done.get(old.check, old) for old in self._report.results)
+        self._report = self._updated(results=tuple(rest))
+        self._deliver()
+
+    def _finished(self, results: Sequence[Result]) -> Report:
+        options = self._options
+        code = exit_code.decide(
+            results, exit_on=options.exit_on, report_only=options.report_only,
+            allow_undecided=options.allow_undecided, stopped_by=self._stop.signal,
+        )  # fmt: skip
+        outcome = worst(result.outcome for result in results)
+        report = self._updated(
+            complete=True, outcome=outcome, exit_code=code, results=tuple(results)
+        )
+        if self._stop.signal is not None:
+            return report.model_copy(update={"reason": f"stopped by {self._stop.signal.name}"})
+        return report.model_copy(update={"reason": reason(report) or None})
+
+    def _ended(self, code: int, text: str) -> Report:
+        """A run that ended outside the runner: wrong use, or a fault of our own."""
+        if self._stop.signal is not None and code != exit_code.USAGE:
+            code = exit_code.interrupted(self._stop.signal)
+        return self._updated(complete=True, outcome=Outcome.ERROR, exit_code=code, reason=text)
+
+    def _updated(self, **changes: Any) -> Report:
+        changes["duration_s"] = round(time.monotonic() - self._began, 3)
+        return self._report.model_copy(update=changes)
+
+    def _open_delivery(self) -> None:
+        folder = self._options.report_dir
+        if folder is None:
+            return
+        delivery = Delivery(folder)
+        try:
+            delivery.wait_ready()
+        except Undeliverable as error:
+            delivery.close()
+            if self._options.report_dir_required:
+                raise UsageError(
+                    f"--report-dir {error}: no report could be written there"
+                ) from None
+            self._lost(str(error))
+            return
+        self._delivery = delivery
+
+    def _deliver(self) -> None:
+        if self._delivery is None:
+            return
+        try:
+            self._delivery.write(
+                {
+                    "preflight.json": FORMATS["json"](self._report),
+                    "preflight.xml": FORMATS["junit"](self._report),
+                }
+            )
+        except Undeliverable as error:
+            self._delivery.close()
+            self._delivery = None
+            self._lost(str(error))
+
+    def _lost(self, text: str) -> None:
+        line = f"reports are lost: {text}; the verdict is on standard output and in the exit code"
+        self._talk.note(line)
+        warnings = (*self._report.settings.warnings, line)
+        record = self._report.settings.model_copy(update={"warnings": warnings})
+        self._report = self._updated(settings=record)
+
+    def _write_termination_message(self) -> None:
+        """Kubernetes shows it with the pod; elsewhere the file does not exist."""
+        try:
+            if _TERMINATION_LOG.is_file():
+                text = headline(self._report).encode()[:_TERMINATION_BYTES]
+                _TERMINATION_LOG.write_bytes(text)
+        except OSError as error:
+            self._talk.note(f"{_TERMINATION_LOG} could not be written: {error.strerror}")
+
+
+def _check_ids(options: Options, known: Mapping[str, Check[Any, Any]]) -> None:
+    """Unknown ids are errors of use: a misspelt waiver must not look like a verdict."""
+    for option, ids in (("--check", options.check), ("--skip", options.skip)):
+        for id in ids:
+            if id not in known:
+                raise UsageError(f"{option} {id}: there is no such check.{did_you_mean(id, known)}")
+    findings = {
+        f"{id}.{name}" for id, check in known.items() for name in (*check.findings, "completed")
+    }
+    for id in options.waive:
+        if id not in known and id not in findings:
+            hint = did_you_mean(id, {*known, *findings})
+            raise UsageError(f"--waive {id}: there is no such check or finding.{hint}")

@@ -1,0 +1,71 @@
+"""Finds or makes the samples that a measurement loads, and gives up on a folder that hangs.
+
+The listing runs in a thread of its own: a file system that does not answer holds up that thread,
+not the process, which then says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from preflight.checks.contract import Unit
+from preflight.data.generated import generate
+from preflight.data.image_folder import FileSource, Listing, list_images
+from preflight.data.source import Source
+from preflight.job import DataState
+
+DATA_ANSWER_S = 5.0
+"""Between two directory entries; longer is a hang (design: an existing path that is silent)."""
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Found:
+    """The samples, or why there are none."""
+
+    state: DataState | None
+    """None for generated samples."""
+    source: Source | None
+
+
+def find(unit: Unit) -> Found:
+    """The data path's files, or generated samples where no path was given."""
+    if unit.job.data is None:
+        unit.progress("generating images" if unit.job.sample.codec == "jpeg" else "generating data")
+        folder = unit.scratch.make()
+        source = generate(unit.job.sample, unit.job.seed, None if folder is None else str(folder))
+        return Found(None, source)
+    unit.progress(f"listing {unit.job.data}")
+    listing = _list(unit.job.data)
+    if listing is None:
+        return Found("no_answer", None)
+    if not listing.paths:
+        return Found("no_image", None)
+    return Found("ok", FileSource(listing.paths))
+
+
+def _list(path: str) -> Listing | None:
+    """The listing; None when the file system went silent for DATA_ANSWER_S."""
+    answers: list[Listing | OSError] = []
+    beat = [time.monotonic()]
+
+    def work() -> None:
+        try:
+            answers.append(
+                list_images(path, on_progress=lambda entries: beat.append(time.monotonic()))
+            )
+        except OSError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_S)
+        if thread.is_alive() and time.monotonic() - beat[-1] > DATA_ANSWER_S:
+            return None
+        del beat[:-1]
+    if isinstance(answers[0], OSError):
+        raise answers[0]
+    return answers[0]

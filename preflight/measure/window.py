@@ -1,0 +1,179 @@
+"""From looks at a loader to a verdict on its rate: warm-up, window, early ends. Pure, no clock.
+
+It holds the order of things: workers start, each finishes a sample, a second passes, then blocks
+are counted; a hopeless loader ends it early, `stats.max_s` at the latest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.facts import Cpu
+from preflight.job import Job
+from preflight.measure.blocks import BlockMaker, Look
+from preflight.measure.stopping import Block, Decision, SequentialTest, hopeless
+from preflight.model import Rate
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The loader at one moment."""
+
+    look: Look
+    batches: int
+    """Handed to the consumer."""
+    all_started_at: float | None
+    """When the last worker started; None while one has not."""
+    all_finished_one: bool
+    """Every worker has finished a sample."""
+
+
+class Window:
+    """Feeds the stopping rule."""
+
+    def __init__(self, job: Job, cpu: Cpu, limit_samples_per_s: float, main_pid: int) -> None:
+        self.test = SequentialTest(limit_samples_per_s, job.stats)
+        self._job, self._cpu, self._main_pid = job, cpu, main_pid
+        self._limit = limit_samples_per_s
+        self._maker = self._new_maker()
+        self._warm_at: float | None = None
+        self._opened: Look | None = None
+        self._last: Look | None = None
+        self._before: list[Block] = []
+        """Blocks of the warm-up: they tell of disturbance, not of the rate."""
+        self._hopeless = False
+
+    def add(self, progress: Progress) -> Decision | None:
+        """Take the next look; the decision once there is one."""
+        self._last, now = progress.look, progress.look.load.at_s
+        if self._is_hopeless(progress):
+            self._hopeless = True
+            return self._missed_by_far(progress)
+        if self._opened is None and self._is_warm(progress):
+            self._opened = progress.look
+            self._maker = self._new_maker()
+        block = self._maker.add(progress.look)
+        if self._opened is None:
+            self._before += [block] if block else []
+            return None
+        decision = self.test.add(block) if block else None
+        if decision is None and now - self._opened.load.at_s >= self._job.stats.max_s:
+            return self.test.finish()
+        return decision
+
+    def no_batch(self, progress: Progress) -> bool:
+        """Whether a living, undisturbed loader has given no batch for `stats.no_batch_s`."""
+        if progress.batches or progress.all_started_at is None:
+            return False
+        waited_s = progress.look.load.at_s - progress.all_started_at
+        return waited_s >= self._job.stats.no_batch_s and self.undisturbed()
+
+    def undisturbed(self) -> bool:
+        """Whether others left us the CPUs so far."""
+        return self._share(self._before + self.test.blocks) < self._job.stats.max_disturbance
+
+    def fields(self, decision: Decision | None) -> dict[str, Any]:
+        """What the reading says of the window."""
+        blocks = self.test.blocks
+        fields: dict[str, Any] = {
+            "decision": decision,
+            "early": self._hopeless,
+            "supply_samples_per_s": self._rate(decision),
+            "blocks": tuple(blocks),
+            "disturbed_share": _known_share(blocks, self._share(blocks)),
+            "drift_percent": _drift_percent(blocks),
+        }
+        if self._opened is None or self._last is None:
+            return fields
+        start, end = self._opened.load, self._last.load
+        window_s = end.at_s - start.at_s
+        fields["window_s"] = round(window_s, 3)
+        if window_s > 0 and start.own_cpu_s is not None and end.own_cpu_s is not None:
+            own = (end.own_cpu_s - start.own_cpu_s) / (self._cpu.effective * window_s)
+            fields["own_cpu_share"] = round(own, 3)
+        if window_s > 0 and start.steal_s is not None and end.steal_s is not None:
+            stolen = (end.steal_s - start.steal_s) / (self._cpu.affinity * window_s)
+            fields["steal_percent"] = round(100 * stolen, 2)
+        return fields
+
+    def _new_maker(self) -> BlockMaker:
+        return BlockMaker(
+            cpus=self._cpu.effective, block_s=self._job.stats.block_s,
+            cfs_period_s=self._cpu.period_s, workers=self._job.num_workers,
+            main_pid=self._main_pid,
+        )  # fmt: skip
+
+    def _is_warm(self, progress: Progress) -> bool:
+        now = progress.look.load.at_s
+        if self._warm_at is None and progress.all_finished_one:
+            self._warm_at = now
+        return self._warm_at is not None and now - self._warm_at >= self._job.stats.warmup_s
+
+    def _is_hopeless(self, progress: Progress) -> bool:
+        if progress.all_started_at is None:
+            return False
+        return hopeless(
+            self._delivered(progress), self._in_flight(),
+            progress.look.load.at_s - progress.all_started_at,
+            self._share(self._before + self.test.blocks),
+            self._limit, self._job.stats.hopeless_ratio,
+        )  # fmt: skip
+
+    def _missed_by_far(self, progress: Progress) -> Decision:
+        assert progress.all_started_at is not None
+        elapsed_s = progress.look.load.at_s - progress.all_started_at
+        blocks = self.test.blocks
+        rate = Rate(
+            value=progress.look.finished / elapsed_s, low=None,
+            high=(self._delivered(progress) + self._in_flight()) / elapsed_s, unit="samples/s",
+            blocks=len(blocks), discarded=0, samples=tuple(1 / block.x for block in blocks),
+        )  # fmt: skip
+        disturbed = sum(block.f >= self._job.stats.max_disturbance for block in blocks)
+        return Decision(
+            verdict="missed", clause="hopeless", rate=rate, blocks=len(blocks),
+            disturbed_blocks=disturbed,
+        )  # fmt: skip
+
+    def _delivered(self, progress: Progress) -> int:
+        return progress.batches * self._job.loader.batch_size
+
+    def _in_flight(self) -> int:
+        loader = self._job.loader
+        return self._job.num_workers * loader.prefetch_factor * loader.batch_size
+
+    def _rate(self, decision: Decision | None) -> Rate | None:
+        if decision is not None:
+            return decision.rate
+        blocks = self.test.blocks
+        if not blocks:
+            return None
+        rates = tuple(1 / block.x for block in blocks)
+        mean_x = sum(block.x for block in blocks) / len(blocks)
+        return Rate(
+            value=1 / mean_x, low=None, high=None, unit="samples/s",
+            blocks=len(blocks), discarded=0, samples=rates,
+        )  # fmt: skip
+
+    @staticmethod
+    def _share(blocks: list[Block]) -> float:
+        """F: the time-weighted mean disturbance."""
+        total_s = sum(block.dt_s for block in blocks)
+        return sum(block.f * block.dt_s for block in blocks) / total_s if total_s else 0.0
+
+
+def _known_share(blocks: list[Block], share: float) -> float | None:
+    known = any(block.disturbance is not None for block in blocks)
+    return round(share, 4) if known else None
+
+
+def _drift_percent(blocks: list[Block]) -> float | None:
+    """How much faster the second half of the window was than the first."""
+    half = len(blocks) // 2
+    if half < 2:
+        return None
+    first, second = (
+        sum(b.samples for b in part) / sum(b.dt_s for b in part)
+        for part in (blocks[:half], blocks[half:])
+    )
+    return round(100 * (second / first - 1), 1)

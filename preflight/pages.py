@@ -1,0 +1,164 @@
+"""The commands that only look: each makes one page of text. No measuring, no child process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from preflight import checks as all_checks
+from preflight.checks.contract import Check
+from preflight.facts import Facts
+from preflight.machine.facts import gather
+from preflight.machine.root import host
+from preflight.plan import UsageError
+from preflight.settings import Request, Settings, describe, list_shipped, resolve, validate_file
+from preflight.threshold_schema import schema
+from preflight.tree import SettingsError, did_you_mean
+
+SHIPPED = Path(__file__).parent / "thresholds"
+
+
+def checks(request: Request, environ: Mapping[str, str]) -> str:
+    """Every check: does the threshold set run it, does it apply here."""
+    known = all_checks.discover()
+    settings, facts = _resolve(request, known), gather(host(), environ)
+    rows = [("CHECK", "RUNS", "APPLIES HERE", "WHAT")]
+    for id, check in known.items():
+        rows.append((id, _runs(id, settings), _applies(check, settings, facts), check.title))
+    return _columns(rows)
+
+
+def explain(id: str, request: Request) -> str:
+    """One check: what it is for, its limits with their origin, its findings with remedies."""
+    known = all_checks.discover()
+    if id not in known:
+        raise UsageError(f"there is no check {id}.{did_you_mean(id, known)}")
+    check, settings = known[id], _resolve(request, known)
+    lines = [f"{id}: {check.title}", "", *_wrapped(check.about), ""]
+    if check.needs:
+        lines += [f"needs {', '.join(check.needs)}", ""]
+    lines.append("limits here")
+    rows = [
+        (f"  {key}", _value(value), origin + (f" ({source})" if source else ""))
+        for key, value, origin, source in describe(settings)
+        if key.startswith(f"{id}.")
+    ]
+    lines += [_columns(rows).rstrip("\n") or "  none: the thresholds have no such section", ""]
+    lines.append("findings, and what to do about a miss")
+    lines.append(_columns([(f"  {id}.{name}", remedy) for name, remedy in check.findings.items()]))
+    return "\n".join(lines)
+
+
+def info(environ: Mapping[str, str], *, as_json: bool) -> str:
+    """The node's facts."""
+    facts = gather(host(), environ).model_dump(mode="json", by_alias=True)
+    if as_json:
+        return json.dumps(facts, indent=2) + "\n"
+    return _columns([(key, _value(value)) for key, value in _flat(facts)])
+
+
+def saved_report(file: Path, format: str, options: Mapping[str, Any]) -> str:
+    """A saved report in another format."""
+    from preflight.report import FORMATS
+    from preflight.report.json_report import parse
+
+    try:
+        report = parse(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}") from None
+    return FORMATS[format](report, **options).decode()
+
+
+def thresholds_list() -> str:
+    """What comes with preflight, by kind."""
+    rows = [("KIND", "NAME", "WHAT")]
+    rows += [(entry.kind, entry.name, entry.description) for entry in list_shipped(SHIPPED)]
+    return _columns(rows)
+
+
+def thresholds_show(request: Request, *, effective: bool) -> str:
+    """A file as it is written, or all that applies with it."""
+    if effective:
+        rows = [("KEY", "VALUE", "FROM", "SOURCE")]
+        for key, value, origin, source in describe(_resolve(request, all_checks.discover())):
+            rows.append((key, _value(value), origin, source or ""))
+        return _columns(rows)
+    name = request.thresholds or "default"
+    for folder in (SHIPPED, SHIPPED / "gpu", SHIPPED / "workload"):
+        if (folder / f"{name}.yaml").is_file():
+            return (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        return Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        names = [entry.name for entry in list_shipped(SHIPPED)]
+        hint = did_you_mean(name, names)
+        raise UsageError(f"{name}: {error.strerror}.{hint}") from None
+
+
+def thresholds_validate(files: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """(lines for good files, lines for wrong ones)."""
+    known = {id: check.limits for id, check in all_checks.discover().items()}
+    good, wrong = [], []
+    for file in files:
+        try:
+            validate_file(file, known, SHIPPED)
+            good.append(f"{file}: ok")
+        except SettingsError as error:
+            wrong.append(str(error))
+    return good, wrong
+
+
+def thresholds_schema() -> str:
+    """The JSON Schema of a threshold file."""
+    limits = {id: check.limits for id, check in all_checks.discover().items()}
+    return json.dumps(schema(limits), indent=2) + "\n"
+
+
+def _resolve(request: Request, known: Mapping[str, Check[Any, Any]]) -> Settings:
+    return resolve(request, {id: check.limits for id, check in known.items()}, SHIPPED)
+
+
+def _runs(id: str, settings: Settings) -> str:
+    if id not in settings.run.checks:
+        return "no"
+    return "yes" if settings.limits[id].required else "yes, not required"
+
+
+def _applies(check: Check[Any, Any], settings: Settings, facts: Facts) -> str:
+    if check.id not in settings.limits:
+        return "no limits"
+    reason = check.applies(facts, settings.limits[check.id])
+    return f"no: {reason}" if reason else "yes"
+
+
+def _flat(tree: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 96)
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Left-aligned columns, two blanks apart; the last one is not padded."""
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,131 @@
+"""Settings, checks and facts in; what will run, in which order, or why it will not. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.checks.contract import Check, Limits
+from preflight.facts import Facts
+from preflight.job import Consumer, DataState, Job, Loader, Sample, Stats
+
+# More workers than this per rank rarely help on one loader: published runs peak at 8 to 16.
+_MOST_AUTO_WORKERS = 8
+
+Checks = Mapping[str, Check[Any, Any]]
+
+
+class UsageError(Exception):
+    """Options are wrong, or leave nothing to run: exit code 2, nothing was measured."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One check of the plan."""
+
+    check: Check[Any, Any]
+    limits: Limits
+    skip: str | None
+    """Why it does not apply here; None when it will run."""
+    subjects: tuple[str | None, ...]
+    """One unit of work for each."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run."""
+
+    planned: tuple[Planned, ...]
+    job: Job
+    facts: Facts
+    deadline_s: float
+    waive: frozenset[str] = frozenset()
+
+
+def select(
+    listed: Sequence[str], checks: Checks, only: Sequence[str], skip: Sequence[str]
+) -> tuple[str, ...]:
+    """The ids to run, each after what it needs.
+
+    Raises:
+        UsageError: nothing is left.
+    """
+    wanted = _with_needs(only, checks) if only else listed
+    chosen = [id for id in wanted if id not in skip]
+    if not chosen:
+        raise UsageError(
+            "nothing is left to run: --check and --skip leave no check "
+            f"(run.checks lists {', '.join(listed)})"
+        )
+    return _ordered(chosen, checks)
+
+
+def _with_needs(ids: Sequence[str], checks: Checks) -> list[str]:
+    found: list[str] = []
+    for id in ids:
+        found += _with_needs(checks[id].needs, checks)
+        found.append(id)
+    return list(dict.fromkeys(found))
+
+
+def _ordered(ids: Sequence[str], checks: Checks) -> tuple[str, ...]:
+    ordered: dict[str, None] = {}
+
+    def place(id: str) -> None:
+        for need in (*checks[id].needs, *checks[id].uses):
+            if need in ids:
+                place(need)
+        ordered[id] = None
+
+    for id in ids:
+        place(id)
+    return tuple(ordered)
+
+
+def make_job(
+    *,
+    sample: Sample,
+    loader: Loader,
+    stats: Stats,
+    consumer: Consumer,
+    workload: str | None,
+    facts: Facts,
+    data: str | None,
+    data_state: DataState | None,
+    seed: int,
+) -> Job:
+    """Resolve `auto` against this machine: what exactly is measured."""
+    ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.gpus))
+    fit = max(1, min(_MOST_AUTO_WORKERS, math.floor(facts.cpu.effective / ranks)))
+    workers = fit if loader.num_workers == "auto" else loader.num_workers
+    return Job(
+        sample=sample, loader=loader, stats=stats, consumer=consumer, workload=workload,
+        num_workers=workers, ranks=ranks, data=data, data_state=data_state, seed=seed,
+    )  # fmt: skip
+
+
+def make_plan(
+    ids: Sequence[str],
+    checks: Checks,
+    limits: Mapping[str, Limits],
+    job: Job,
+    facts: Facts,
+    *,
+    deadline_s: float,
+    waive: Sequence[str] = (),
+) -> Plan:
+    """Bind each check to its limits and ask whether it applies here."""
+    planned = tuple(
+        Planned(
+            check=checks[id],
+            limits=limits[id],
+            skip=checks[id].applies(facts, limits[id]),
+            subjects=tuple(f"rank {rank}" for rank in range(job.ranks))
+            if checks[id].fan_out == "rank"
+            else (None,),
+        )
+        for id in ids
+    )
+    return Plan(planned, job, facts, deadline_s, frozenset(waive))

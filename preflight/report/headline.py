@@ -1,0 +1,100 @@
+"""The verdict in one line: it goes first in every format and is the termination message.
+
+Readers that cut at 80 characters still get the verdict, the node and what changed the exit code.
+The verdict is put into words here, not decided: outcome and exit code come with the report.
+"""
+
+from __future__ import annotations
+
+from preflight.model import Report
+from preflight.outcome import Outcome, worst
+from preflight.report.numbers import seconds
+from preflight.report.text import one_line
+from preflight.report.wording import decisive, seen
+
+USAGE, UNDECIDED, INTERRUPTED = 2, 3, (130, 143)
+NAME_CHARACTERS = 40
+_SWITCHES = ("report_only", "allow_undecided")
+
+
+def headline(report: Report) -> str:
+    """E.g. "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed"."""
+    node = one_line(report.node.name) or "without a name"
+    if len(node) > NAME_CHARACTERS:
+        node = node[: NAME_CHARACTERS - 3] + "..."
+    note = _note(report)
+    line = f"{verdict(report)} node {node}" + (f" ({note})" if note else "")
+    why = one_line(report.reason or reason(report))
+    return f"{line}: {why}" if why else line
+
+
+def verdict(report: Report) -> str:
+    """PASS, FAIL, UNDECIDED, NOT MEASURED, INTERRUPTED or INCOMPLETE."""
+    if report.exit_code == USAGE:
+        return "NOT MEASURED"
+    if not report.complete:
+        return "INCOMPLETE"
+    if report.exit_code in INTERRUPTED:
+        return "INTERRUPTED"
+    if report.outcome is Outcome.FAIL:
+        return "FAIL"
+    sure = report.outcome in (Outcome.PASS, Outcome.WARN) and report.exit_code == 0
+    return "PASS" if sure and _judged(report) else "UNDECIDED"
+
+
+def reason(report: Report) -> str:
+    """The sentence of the worst result; empty on a pass. Meant for `Report.reason`."""
+    said = worst(result.outcome for result in report.results)
+    if said is Outcome.PASS or not report.results:
+        return ""
+    result = next(result for result in report.results if result.outcome is said)
+    sentence = f"{result.check}: {seen(decisive(result))}"
+    if verdict(report) == "UNDECIDED" and said is not Outcome.ERROR and not _judged(report):
+        return f"nothing was judged; {sentence}"
+    return sentence
+
+
+def closing(report: Report) -> str:
+    """The last line: version, start, duration, exit code, thresholds, options that changed it."""
+    options = report.settings.options
+    flags = [f"--{key.replace('_', '-')}" for key in _SWITCHES if options.get(key)]
+    for key in ("check", "skip", "waive"):
+        flags += [f"--{key} {one_line(str(item))}" for item in options.get(key) or ()]
+    if options.get("exit_on", "any") != "any":
+        flags.append(f"--exit-on {one_line(str(options['exit_on']))}")
+    parts = [
+        f"preflight {report.preflight_version}",
+        report.started_at,
+        seconds(report.duration_s),
+        f"exit code {report.exit_code}",
+        f"thresholds {', '.join(report.settings.layers)}" if report.settings.layers else "",
+        " ".join(flags),
+    ]
+    return " | ".join(one_line(part) for part in parts if part)
+
+
+def _note(report: Report) -> str:
+    options, said = report.settings.options, verdict(report)
+    if said in ("FAIL", "UNDECIDED") and report.exit_code == 0:
+        by = [f"--{key.replace('_', '-')}" for key in _SWITCHES if options.get(key)]
+        return f"exit code 0 by {by[0]}" if by else "exit code 0"
+    if said == "FAIL" and report.exit_code == UNDECIDED:
+        return "exit code 3: no fail blames the node"
+    if said == "PASS":
+        warnings = _count(report, Outcome.WARN)
+        notes = [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
+        return ", ".join(notes + ([] if options.get("data") else ["storage not measured"]))
+    return "" if said in ("FAIL", "UNDECIDED") else f"exit code {report.exit_code}"
+
+
+def _count(report: Report, outcome: Outcome) -> int:
+    return sum(f.outcome is outcome for result in report.results for f in result.findings)
+
+
+def _judged(report: Report) -> bool:
+    """Whether anything counted: a run of nothing but skips and waivers is undecided."""
+    findings = [finding for result in report.results for finding in result.findings]
+    return any(not f.waived and f.outcome in (Outcome.PASS, Outcome.WARN) for f in findings)
+
+
+_reason = reason

@@ -1,0 +1,234 @@
+"""Executes a plan: starts, times, catches; every planned check comes back as a Result.
+
+A check is written as if nothing can go wrong around it; here is where it does. Nothing is measured
+or rendered here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.checks.contract import Unavailable, Unit
+from preflight.diagnosis import ends
+from preflight.isolate import Ended, Stop
+from preflight.isolate import run as run_isolated
+from preflight.machine.memory import oom_kills
+from preflight.machine.root import Root
+from preflight.model import Finding, Result
+from preflight.outcome import Blame, Outcome, worst
+from preflight.plan import Plan, Planned
+from preflight.scratch import Scratch
+
+_KEPT_OUTPUT_LINES = 20
+_GIB = 2**30
+
+Publish = Callable[[Sequence[Result]], None]
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one plan on one machine."""
+
+    plan: Plan
+    machine: Root
+    stop: Stop
+    publish: Publish = lambda results: None
+    """Called after each check with what there is so far."""
+    progress: Progress = lambda check, text: None
+
+    def run(self) -> tuple[Result, ...]:
+        """All results in the plan's order; checks not reached after a stop are errors."""
+        deadline = time.monotonic() + self.plan.deadline_s
+        results: dict[str, Result] = {}
+        for planned in self.plan.planned:
+            result = self._one(planned, results, deadline)
+            results[planned.check.id] = lowered(result, self.plan.waive)
+            self.publish(list(results.values()))
+        return tuple(results.values())
+
+    def _one(self, planned: Planned, done: Mapping[str, Result], deadline: float) -> Result:
+        if self.stop.signal is not None:
+            return not_reached(planned, f"not reached: {self.stop.signal.name} came first")
+        reason = planned.skip or _missing_need(planned, done)
+        if reason is not None:
+            return _lone(planned, "applies", Outcome.SKIP, reason)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return not_reached(planned, f"not reached in run.deadline_s ({self.plan.deadline_s:g})")
+        self.progress(planned.check.id, "")
+        began, kills = time.monotonic(), oom_kills(self.machine)
+        timeout_s = min(planned.limits.timeout_s, left_s)
+        ended = self._observe(planned, done, timeout_s, left_s)
+        meanwhile = None if kills is None else (oom_kills(self.machine) or 0) - kills
+        result = self._result(planned, ended, meanwhile, timeout_s)
+        return result.model_copy(update={"duration_s": round(time.monotonic() - began, 3)})
+
+    def _observe(
+        self,
+        planned: Planned,
+        done: Mapping[str, Result],
+        timeout_s: float,
+        left_s: float,
+    ) -> list[Ended]:
+        earlier = {
+            id: done[id].reading
+            for id in (*planned.check.needs, *planned.check.uses)
+            if id in done and done[id].reading is not None
+        }
+        if not planned.check.isolate:
+            return [self._in_process(planned, subject, earlier) for subject in planned.subjects]
+        with ThreadPoolExecutor(len(planned.subjects)) as pool:
+            return list(
+                pool.map(
+                    lambda subject: self._isolated(planned, subject, earlier, timeout_s, left_s),
+                    planned.subjects,
+                )
+            )
+
+    def _isolated(
+        self,
+        planned: Planned,
+        subject: str | None,
+        earlier: Mapping[str, Any],
+        timeout_s: float,
+        left_s: float,
+    ) -> Ended:
+        scratch = Scratch(f"{os.getpid()}-{secrets.token_hex(4)}")
+        request = {
+            "task": "observe",
+            "check": planned.check.id,
+            "subject": subject,
+            "limits": planned.limits.model_dump(mode="json"),
+            "job": self.plan.job.model_dump(mode="json"),
+            "facts": self.plan.facts.model_dump(mode="json", by_alias=True),
+            "earlier": earlier,
+            "scratch": scratch.token,
+        }
+        try:
+            return run_isolated(
+                request,
+                timeout_s=timeout_s,
+                total_s=left_s,
+                stop=self.stop,
+                on_progress=lambda text: self.progress(planned.check.id, text),
+            )
+        finally:
+            scratch.remove()
+
+    def _in_process(
+        self, planned: Planned, subject: str | None, earlier: Mapping[str, Any]
+    ) -> Ended:
+        began = time.monotonic()
+        unit = Unit(
+            subject=subject, machine=self.machine, limits=planned.limits, job=self.plan.job,
+            facts=self.plan.facts, earlier=earlier, scratch=Scratch(secrets.token_hex(4)),
+        )  # fmt: skip
+        try:
+            answer = planned.check.observe(unit).model_dump(mode="json")
+        except Unavailable as reason:
+            return Ended("unavailable", time.monotonic() - began, text=str(reason))
+        except Exception as error:
+            return Ended("raised", time.monotonic() - began, text=_text(error))
+        return Ended("done", time.monotonic() - began, answer=answer)
+
+    def _result(
+        self, planned: Planned, ended: Sequence[Ended], kills: int | None, timeout_s: float
+    ) -> Result:
+        troubles = [
+            ends.finding(end, self._around(planned, subject, kills, timeout_s))
+            for subject, end in zip(planned.subjects, ended, strict=True)
+            if end.kind != "done"
+        ]
+        findings = troubles or _judge(planned, [end.answer for end in ended])
+        answers = [end.answer for end in ended]
+        outcome = worst(finding.outcome for finding in findings)
+        printed = "\n".join(end.output for end in ended if end.output).splitlines()
+        not_good = outcome in (Outcome.FAIL, Outcome.ERROR)
+        return Result(
+            check=planned.check.id,
+            outcome=outcome,
+            required=planned.limits.required,
+            reason=findings[0].cause if troubles else None,
+            duration_s=0.0,
+            partial=bool(troubles) and any(answer is not None for answer in answers),
+            reading=answers[0] if len(answers) == 1 else answers,
+            findings=tuple(findings),
+            output="\n".join(printed[-_KEPT_OUTPUT_LINES:]) if not_good and printed else None,
+        )
+
+    def _around(
+        self, planned: Planned, subject: str | None, kills: int | None, timeout_s: float
+    ) -> ends.Circumstances:
+        return ends.Circumstances(
+            check=planned.check.id,
+            subject=subject,
+            timeout_s=timeout_s,
+            stopped_by=self.stop.signal.name if self.stop.signal else None,
+            oom_kills=kills,
+            # A quarter more than the bare need, as shm.margin suggests; twice what was not enough.
+            shm_gib=-(-int(1.25 * self.plan.job.shm_bytes()) // _GIB),
+            memory_gib=int(2 * self.plan.facts.memory.headroom_gib) + 1,
+        )
+
+
+def lowered(result: Result, waive: frozenset[str]) -> Result:
+    """A waiver turns a fail into a warning, required: false also an error; both stay visible."""
+
+    def lower(finding: Finding) -> Finding:
+        update: dict[str, Any] = {"outcome": Outcome.WARN, "would_be": finding.outcome}
+        if finding.outcome is Outcome.FAIL and waive & {result.check, finding.id}:
+            return finding.model_copy(update={**update, "waived": True})
+        if not result.required and finding.outcome in (Outcome.FAIL, Outcome.ERROR):
+            return finding.model_copy(update=update)
+        return finding
+
+    findings = tuple(lower(finding) for finding in result.findings)
+    outcome = worst(finding.outcome for finding in findings)
+    return result.model_copy(update={"findings": findings, "outcome": outcome})
+
+
+def not_reached(planned: Planned, reason: str = "not reached") -> Result:
+    """What stands in the report for a check that has not run."""
+    return _lone(planned, "completed", Outcome.ERROR, reason)
+
+
+def _judge(planned: Planned, answers: Sequence[Any]) -> list[Finding]:
+    try:
+        readings = [planned.check.reading.model_validate(answer) for answer in answers]
+        return planned.check.judge(readings, planned.limits)
+    except Exception as error:  # a gate that crashes must still leave its verdict: undecided
+        finding = _lone(planned, "completed", Outcome.ERROR, f"cannot judge: {_text(error)}")
+        remedy = "please report this with preflight.json: it is a bug in preflight"
+        return [finding.findings[0].model_copy(update={"remedy": remedy})]
+
+
+def _missing_need(planned: Planned, done: Mapping[str, Result]) -> str | None:
+    for need in planned.check.needs:
+        if need in done and done[need].outcome in (Outcome.FAIL, Outcome.ERROR):
+            return f"needs {need}, which did not pass"
+    return None
+
+
+def _lone(planned: Planned, name: str, outcome: Outcome, reason: str) -> Result:
+    """A result whose only finding says why there is nothing else."""
+    error = outcome is Outcome.ERROR
+    finding = Finding(
+        id=f"{planned.check.id}.{name}", outcome=outcome, cause=reason,
+        remedy="run the gate again" if error else None,
+        blame=Blame.UNKNOWN if error else None,
+    )  # fmt: skip
+    return Result(
+        check=planned.check.id, outcome=outcome, required=planned.limits.required,
+        reason=reason, duration_s=0.0, findings=(finding,),
+    )  # fmt: skip
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,255 @@
+"""Threshold files, environment and flags in, one validated set of settings out.
+
+Every value keeps the file and line (or the option) it came from. Nothing is measured here and the
+machine is not looked at: all that can be wrong with a threshold set is found before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from preflight.checks.contract import Limits
+from preflight.job import Consumer, Loader, Sample, Stats
+from preflight.layers import KINDS, Kind, Layer, chain, find, read, shipped_layers
+from preflight.model import Setting
+from preflight.sections import Checks, ExpectSection, RunSection, build, validate
+from preflight.strict_yaml import parse_value
+from preflight.tree import Branch, SettingsError, Value, did_you_mean, flatten, merge, put
+
+SET_ENVIRONMENT = "PREFLIGHT_SET"
+SET_OPTION = "--set"
+
+REFERENCE_WORKLOAD = "resnet50"
+"""The reference image sample is this workload's: what an unnamed one is held against."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What options and environment ask for; `*_from` say which of the two, for the report."""
+
+    thresholds: str | None = None
+    workload: str | None = None
+    gpu: str | None = None
+    set_environment: Sequence[str] = ()
+    set_options: Sequence[str] = ()
+    deadline_s: float | None = None
+    thresholds_from: str = "--thresholds"
+    workload_from: str = "--workload"
+    gpu_from: str = "--gpu"
+    deadline_from: str = "--deadline"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a run goes by."""
+
+    layers: tuple[str, ...]
+    values: Mapping[str, Setting]
+    run: RunSection
+    expect: ExpectSection
+    sample: Sample
+    loader: Loader
+    stats: Stats
+    consumer: Consumer
+    gpu: str
+    workload: str
+    limits: Mapping[str, Limits]
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A threshold file that comes with preflight."""
+
+    kind: Kind
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which gpu or workload layer was asked for, where, and what a path in it is relative to."""
+
+    value: Value
+    beside: Path
+
+    def layers(self, kind: Kind, shipped: Path) -> list[Layer]:
+        # auto is chosen by NVML name after the inventory; until then no gpu layer applies.
+        if self.value.value in ("none", "auto"):
+            return []
+        name, place = str(self.value.value), self.value.place
+        return chain(find(name, (kind,), place, self.beside, shipped), shipped)
+
+
+def resolve(request: Request, checks: Checks, shipped: Path) -> Settings:
+    """Merge and validate. Raises SettingsError, whose text begins with file and line or option."""
+    name = request.thresholds or "default"
+    top = find(name, ("base", "site"), request.thresholds_from, Path(), shipped)
+    return _resolve(top, request, checks, shipped)
+
+
+def validate_file(path: Path, checks: Checks, shipped: Path) -> None:
+    """Check one threshold file of any kind with all that it extends. Raises SettingsError."""
+    layer = read(path, str(path))
+    if layer.kind in ("base", "site"):
+        _resolve(layer, Request(), checks, shipped)
+    else:
+        _validate_layers(chain(layer, shipped), checks)
+
+
+def describe(settings: Settings) -> list[tuple[str, Any, str, str | None]]:
+    """Every effective value as (key, value, from, source)."""
+    return [(key, s.value, s.from_, s.source) for key, s in settings.values.items()]
+
+
+def list_shipped(shipped: Path) -> list[Shipped]:
+    """The files that come with preflight, by kind. Raises SettingsError."""
+    return [
+        Shipped(kind, layer.path.stem, layer.description or "")
+        for kind in KINDS
+        if kind != "site"
+        for layer in shipped_layers(kind, shipped)
+    ]
+
+
+def _resolve(top: Layer, request: Request, checks: Checks, shipped: Path) -> Settings:
+    below = chain(top, shipped)
+    _validate_layers(below, checks)
+    gpu = _choice("gpu", request.gpu, request.gpu_from, below)
+    workload = _choice("workload", request.workload, request.workload_from, below)
+    chosen = [*gpu.layers("gpu", shipped), *workload.layers("workload", shipped)]
+    _validate_layers(chosen, checks)
+    layers = [
+        *(layer for layer in below if layer.kind == "base"),
+        *chosen,
+        *(layer for layer in below if layer.kind == "site"),
+    ]
+    if gpu.value.value == "auto":
+        for kind in ("gpu", "workload"):
+            _validate_layers(shipped_layers(kind, shipped), checks)
+    sets = [
+        _set(item, origin)
+        for origin, items in (
+            (SET_ENVIRONMENT, request.set_environment),
+            (SET_OPTION, request.set_options),
+        )
+        for item in items
+    ]
+    for tree in sets:
+        validate(tree, "site", checks)
+    options = [put(["gpu"], gpu.value), put(["workload"], workload.value)]
+    if request.deadline_s is not None:
+        deadline = Value(request.deadline_s, request.deadline_from)
+        options.append(put(["run", "deadline_s"], deadline))
+    trees = [layer.tree for layer in layers] + sets + options
+    merged = reduce(merge, trees, Branch({}, ""))
+    # The place of a section that is missing altogether: the file that was asked for.
+    merged = Branch(merged.children, f"{top.name}:1")
+    return _settings(merged, tuple(layer.name for layer in layers), checks)
+
+
+def _settings(merged: Branch, layers: tuple[str, ...], checks: Checks) -> Settings:
+    run = build(merged, "run", RunSection)
+    _check_ids(run, merged, checks)
+    tree, demand_from = _fill_demand(merged, checks)
+    values = {
+        key: Setting(value=leaf.value, from_=leaf.place, source=leaf.source)
+        for key, leaf in flatten(tree)
+    }
+    return Settings(
+        layers=layers,
+        values=values,
+        run=run,
+        expect=build(tree, "expect", ExpectSection),
+        sample=build(tree, "sample", Sample),
+        loader=build(tree, "loader", Loader),
+        stats=build(tree, "stats", Stats),
+        consumer=build(tree, "consumer", Consumer),
+        gpu=str(values["gpu"].value),
+        workload=str(values["workload"].value),
+        limits={
+            id: build(merge(tree, demand_from), id, limits)
+            for id, limits in checks.items()
+            if id in tree.children
+        },
+    )
+
+
+def _validate_layers(layers: Sequence[Layer], checks: Checks) -> None:
+    for layer in layers:
+        validate(layer.tree, layer.kind, checks)
+
+
+def _choice(key: str, asked: str | None, asked_from: str, layers: Sequence[Layer]) -> _Choice:
+    if asked is not None:
+        return _Choice(Value(asked, asked_from), Path())
+    for layer in reversed(layers):
+        node = layer.tree.children.get(key)
+        if isinstance(node, Value) and isinstance(node.value, str):
+            return _Choice(node, layer.path.parent)
+        if node is not None:
+            break
+    words = "auto, none or the name of a gpu file" if key == "gpu" else "none or a workload's name"
+    raise SettingsError(f"{layers[-1].name}:1", f"{key} is missing: write `{key}:` with {words}")
+
+
+def _set(item: str, origin: str) -> Branch:
+    key, equals, text = item.partition("=")
+    path = key.split(".")
+    if not equals or len(path) < 2 or not all(path):
+        raise SettingsError(
+            origin, f"{item!r}: write SECTION.KEY=VALUE, for example loader.num_workers=8"
+        )
+    return put(path, parse_value(text, origin, key))
+
+
+def _check_ids(run: RunSection, tree: Branch, checks: Checks) -> None:
+    place = dict(flatten(tree))["run.checks"].place
+    for number, id in enumerate(run.checks):
+        if id not in checks:
+            raise SettingsError(place, f"run.checks: unknown check {id}.{did_you_mean(id, checks)}")
+        if id in run.checks[:number]:
+            raise SettingsError(place, f"run.checks: {id} is listed twice")
+        if id not in tree.children:
+            raise SettingsError(
+                place,
+                f"run.checks: {id} is listed, but there is no section {id} with its limits:"
+                " add the section, or take it off the list",
+            )
+
+
+def _fill_demand(tree: Branch, checks: Checks) -> tuple[Branch, Branch]:
+    """The tree with the demand that the GPU layer knows, and where each check's demand is from.
+
+    Only checks whose Limits have the field `demand_samples_per_s` take part. What is written
+    (file or --set) stands; else the table's figure for the named workload is filled in; with none
+    named, the reference workload's figure becomes `reference_demand_samples_per_s`.
+    """
+    table = tree.children.get("demand_samples_per_s")
+    figures = table.children if isinstance(table, Branch) else {}
+    named = str(dict(flatten(tree))["workload"].value)
+    workload = REFERENCE_WORKLOAD if named == "none" else Path(named).stem
+    figure = figures.get(workload)
+    demand_from = Branch({}, tree.place)
+    for id, limits in checks.items():
+        section = tree.children.get(id)
+        if not isinstance(section, Branch) or "demand_samples_per_s" not in limits.model_fields:
+            continue
+        stated = section.children.get("demand_samples_per_s")
+        if isinstance(stated, Value):
+            origin = "set" if stated.place in (SET_ENVIRONMENT, SET_OPTION) else "site"
+        elif isinstance(figure, Value):
+            place = f"{figure.place}: demand_samples_per_s.{workload}"
+            key = "demand_samples_per_s" if named != "none" else "reference_demand_samples_per_s"
+            tree = merge(tree, put([id, key], Value(figure.value, place, figure.source)))
+            if named == "none":
+                continue
+            origin = "gpu table"
+        else:
+            continue
+        word = Value(origin, section.place)
+        demand_from = merge(demand_from, put([id, "demand_from"], word))
+    return tree, demand_from

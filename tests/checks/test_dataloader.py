@@ -1,0 +1,181 @@
+"""dataloader: what a reading comes to, and the one memory rule that keeps it from starting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from preflight.checks.contract import Unavailable
+from preflight.checks.dataloader import CHECK, check_memory
+from preflight.checks.dataloader.reading import DataloaderReading, limit_of
+from preflight.diagnosis.data_paths import DATA_PATHS
+from preflight.measure.stopping import Decision
+from preflight.model import Rate
+from preflight.outcome import Outcome
+from tests import making
+
+
+def rate(value: float) -> Rate:
+    return Rate(
+        value=value, low=0.97 * value, high=1.03 * value, unit="samples/s", blocks=8, discarded=0,
+        samples=(value,) * 8,
+    )  # fmt: skip
+
+
+def decision(verdict: str, value: float, disturbed: int = 0) -> Decision:
+    return Decision(
+        verdict=verdict, clause="all", rate=rate(value), blocks=8, disturbed_blocks=disturbed
+    )
+
+
+def reading(verdict: str = "reached", value: float = 3000.0, **changes: Any) -> DataloaderReading:
+    seen = DataloaderReading(
+        supply_samples_per_s=rate(value), demand_samples_per_s=2790.0, demand_from="site",
+        limit_samples_per_s=2511.0, workload="resnet50", data=None, data_state=None, num_workers=8,
+        batch_size=256, effective_cpus=8.0, own_cpu_share=0.99, window_s=2.0, start_s=1.0,
+        decision=decision(verdict, value), max_disturbance=0.05, disturbed_share=0.0, seed=1,
+    )  # fmt: skip
+    return seen.model_copy(update=changes)
+
+
+def judged(seen: DataloaderReading, **limits: Any) -> dict[str, Any]:
+    held = making.limits("dataloader", demand_samples_per_s=2790.0, **limits)
+    return {finding.id: finding for finding in CHECK.judge([seen], held)}
+
+
+def test_a_supply_that_reaches_the_limit_passes() -> None:
+    findings = judged(reading())
+    assert {finding.outcome for finding in findings.values()} == {Outcome.PASS}
+    assert findings["dataloader.supply"].limit == 2511.0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [("missed", Outcome.FAIL), ("close", Outcome.WARN), ("undecided", Outcome.ERROR)],
+)
+def test_verdicts_become_outcomes(verdict: str, outcome: Outcome) -> None:
+    finding = judged(reading(verdict, 2400.0))["dataloader.supply"]
+    assert finding.outcome is outcome
+    assert finding.cause and finding.remedy and finding.blame
+
+
+def test_a_quota_is_named_with_the_arithmetic_of_the_remedy() -> None:
+    seen = reading("missed", 811.9, quota_cpus=2.0, effective_cpus=2.0, num_workers=4)
+    finding = judged(seen)["dataloader.supply"]
+    assert finding.cause == "the loader workers used all of the 2-CPU quota"
+    assert "give the container 7 CPUs (2,790 / 811.9 x 2 = 6.9)" in finding.remedy
+    assert finding.blame == "setup"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "blame"),
+    [
+        ({"own_cpu_share": 0.98}, "used all 8 CPUs", "setup"),
+        ({"own_cpu_share": 0.3, "num_workers": 2}, "2 workers used 30% of 8 CPUs", "setup"),
+        ({"own_cpu_share": 0.3}, "the workers waited", "unknown"),
+        ({"own_cpu_share": 0.5, "disturbed_share": 0.4}, "others used 40%", "shared"),
+        (
+            {"own_cpu_share": 0.5, "quota_cpus": 4.0, "throttled_percent": 60.0},
+            "all of the 4-CPU quota", "setup",
+        ),
+    ],
+)  # fmt: skip
+def test_causes(changes: dict[str, Any], cause: str, blame: str) -> None:
+    finding = judged(reading("missed", 1000.0, **changes))["dataloader.supply"]
+    assert cause in finding.cause
+    assert finding.blame == blame
+
+
+def test_an_undecided_rate_says_whether_neighbours_or_nearness_did_it() -> None:
+    near = judged(reading("undecided", 2500.0))["dataloader.supply"]
+    assert near.cause == "too close to the limit: [2,425, 2,575]"
+    seen = reading("undecided", 2500.0).model_copy(
+        update={"decision": decision("undecided", 2500.0, disturbed=5), "disturbed_share": 0.3}
+    )
+    findings = judged(seen)
+    assert "others used CPU in 5 of 8 blocks" in findings["dataloader.supply"].cause
+    assert findings["dataloader.contended"].outcome is Outcome.WARN
+    assert findings["dataloader.contended"].blame == "shared"
+
+
+def test_a_pass_beside_neighbours_is_a_plain_pass() -> None:
+    assert "dataloader.contended" not in judged(reading(disturbed_share=0.3))
+
+
+def test_too_few_blocks_is_undecided() -> None:
+    finding = judged(reading(decision=None, supply_samples_per_s=None))["dataloader.supply"]
+    assert finding.outcome is Outcome.ERROR
+    assert "too few samples" in finding.cause
+
+
+@pytest.mark.parametrize("state", sorted(DATA_PATHS))
+def test_a_bad_data_path_fails_with_its_own_blame(state: str) -> None:
+    (finding,) = judged(reading(data="/data", data_state=state)).values()
+    assert finding.id == "dataloader.data"
+    assert finding.outcome is Outcome.FAIL
+    assert "/data" in finding.cause and finding.remedy
+    assert finding.blame == DATA_PATHS[state].blame
+
+
+def test_no_batch_fails() -> None:
+    finding = judged(reading(no_batch=True))["dataloader.no_batch"]
+    assert finding.outcome is Outcome.FAIL
+
+
+def test_corrupt_files_are_named_and_judged_by_their_share() -> None:
+    few = reading(corrupt_samples=2, corrupt_percent=0.5, corrupt_files=("/data/a.jpg",))
+    finding = judged(few)["dataloader.corrupt_samples"]
+    assert finding.outcome is Outcome.WARN
+    assert "/data/a.jpg" in finding.cause
+    many = few.model_copy(update={"corrupt_percent": 7.0})
+    finding = judged(many)["dataloader.corrupt_samples"]
+    assert (finding.outcome, finding.blame) == (Outcome.FAIL, "data")
+
+
+def test_a_late_first_batch_fails_only_where_a_limit_is_set() -> None:
+    seen = reading(first_batch_s=9.0)
+    assert "dataloader.first_batch" not in judged(seen)
+    assert judged(seen, max_first_batch_s=5.0)["dataloader.first_batch"].outcome is Outcome.FAIL
+
+
+def test_a_start_longer_than_the_window_warns() -> None:
+    assert judged(reading(start_s=9.0))["dataloader.start_up"].outcome is Outcome.WARN
+
+
+def test_a_named_workload_without_a_demand_is_undecided() -> None:
+    seen = reading(demand_samples_per_s=None, limit_samples_per_s=100.0)
+    finding = judged(seen)["dataloader.demand"]
+    assert finding.outcome is Outcome.ERROR
+    assert "--gpu NAME" in finding.remedy
+
+
+def test_without_a_workload_the_table_only_warns() -> None:
+    seen = reading(demand_samples_per_s=None, workload=None, value=900.0)
+    findings = judged(seen, reference_demand_samples_per_s=2790.0)
+    assert findings["dataloader.reference"].outcome is Outcome.WARN
+    assert findings["dataloader.supply"].outcome is Outcome.PASS
+    assert "dataloader.demand" not in findings
+
+
+def test_each_rank_is_judged() -> None:
+    findings = CHECK.judge(
+        [reading(), reading("missed", 1000.0)], making.limits("dataloader", demand_samples_per_s=1)
+    )
+    supplies = [finding for finding in findings if finding.id == "dataloader.supply"]
+    assert [finding.subject for finding in supplies] == ["rank 0", "rank 1"]
+    assert [finding.outcome for finding in supplies] == [Outcome.PASS, Outcome.FAIL]
+
+
+def test_the_limit_is_the_demand_times_the_ratio_or_the_floor() -> None:
+    held = making.limits("dataloader", demand_samples_per_s=2790.0)
+    assert limit_of(held) == pytest.approx(2511.0)
+    assert limit_of(making.limits("dataloader")) == 100.0
+
+
+def test_a_loader_that_would_not_fit_is_not_started() -> None:
+    held = making.limits("dataloader")
+    check_memory(making.job(), held, making.facts())
+    with pytest.raises(Unavailable, match=r"4 workers x 0.2 GiB.*docker run --memory"):
+        memory = making.facts().memory.model_copy(update={"headroom_gib": 1.0})
+        check_memory(making.job(), held, making.facts(memory=memory))

@@ -1,0 +1,177 @@
+"""Children that finish, raise, die, hang and cannot be killed; parents that vanish."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from preflight import isolate
+from preflight.isolate import Ended, Stop
+from tests.freezing import freezer
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None) -> Ended:
+    """Run a child whose task is `code`, with `channel` and `scratch` in scope."""
+    patch = (
+        "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
+        "import preflight.child as child; import os, time, signal, threading, sys\n"
+        "def task(request, channel, scratch):\n    "
+        + code.replace("\n", "\n    ")
+        + "\nchild._TASKS['code'] = task\nchild.main(int(sys.argv[1]), int(sys.argv[2]))"
+    )
+    original = isolate._BOOTSTRAP
+    isolate._BOOTSTRAP = patch
+    try:
+        request = {"task": "code", "scratch": f"test-{os.getpid()}"}
+        return isolate.run(request, timeout_s=timeout_s, stop=stop or Stop())
+    finally:
+        isolate._BOOTSTRAP = original
+
+
+def test_the_last_reading_is_the_answer() -> None:
+    ended = run_code(
+        "channel.send('started')\nchannel.send('reading', reading=1)\n"
+        "channel.send('reading', reading=2)\nchannel.send('done')"
+    )
+    assert (ended.kind, ended.answer, ended.started) == ("done", 2, True)
+    assert ended.abandoned_pid is None
+
+
+def test_what_it_raised_comes_back_with_its_output() -> None:
+    ended = run_code("channel.send('started')\nprint('hello')\nraise ValueError('no')")
+    assert (ended.kind, ended.text) == ("raised", "ValueError: no")
+    assert "hello" in ended.output and "Traceback" in ended.output
+
+
+def test_a_death_is_seen_with_its_signal() -> None:
+    ended = run_code("os.kill(os.getpid(), signal.SIGSEGV)")
+    assert (ended.kind, ended.exit_signal) == ("died", signal.SIGSEGV)
+
+
+def test_a_hang_costs_its_own_limit_and_keeps_the_partial_reading() -> None:
+    ended = run_code(
+        "channel.send('started')\nchannel.send('reading', reading=7)\n"
+        "channel.send('progress', text='waiting for Godot')\ntime.sleep(600)",
+        timeout_s=0.3,
+    )
+    assert (ended.kind, ended.answer, ended.last_progress) == ("timeout", 7, "waiting for Godot")
+    assert ended.exit_signal is None
+
+
+def test_a_child_deaf_to_sigterm_is_killed() -> None:
+    ended = run_code(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nchannel.send('started')\ntime.sleep(600)",
+        timeout_s=0.2,
+    )
+    assert (ended.kind, ended.abandoned_pid) == ("timeout", None)
+
+
+def test_helpers_of_a_finished_child_are_swept(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    ended = run_code(
+        f"import subprocess\nchannel.send('started')\np = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pid_file)!r}, 'w').write(str(p.pid))\nchannel.send('done')"
+    )
+    assert ended.kind == "done"
+    assert_gone(int(pid_file.read_text()))
+
+
+def test_a_stop_ends_it_at_once() -> None:
+    stop = Stop()
+    threading.Timer(0.5, lambda: setattr(stop, "signal", signal.SIGTERM)).start()
+    ended = run_code("channel.send('started')\ntime.sleep(600)", timeout_s=100, stop=stop)
+    assert ended.kind == "stopped"
+
+
+def test_only_the_end_of_a_flood_of_output_is_kept() -> None:
+    ended = run_code("sys.stdout.write('x' * 1_000_000 + 'END')\nsys.stdout.flush()")
+    assert len(ended.output) <= isolate.OUTPUT_TAIL_BYTES
+    assert ended.output.endswith("END")
+
+
+def test_a_child_that_cannot_be_killed_is_abandoned_and_named(tmp_path: Path) -> None:
+    ended: list[Ended] = []
+    code = f"""channel.send('started')
+channel.send('reading', reading=os.getpid())
+open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid()))
+time.sleep(600)"""
+    thread = threading.Thread(target=lambda: ended.append(run_code(code, timeout_s=1.5)))
+    with freezer() as freeze:
+        thread.start()
+        pid = int(wait_for_text(tmp_path / "pid"))
+        freeze([pid])
+        thread.join(30)
+        assert [(end.kind, end.answer, end.abandoned_pid) for end in ended] == [
+            ("timeout", pid, pid)
+        ]
+    assert_gone(pid)
+
+
+def test_a_child_that_never_starts_has_its_own_limit() -> None:
+    original = isolate._BOOTSTRAP
+    isolate._BOOTSTRAP = "import time; time.sleep(600)"
+    try:
+        ended = isolate.run({"scratch": "t"}, timeout_s=100, stop=Stop(), total_s=0.3)
+    finally:
+        isolate._BOOTSTRAP = original
+    assert (ended.kind, ended.started) == ("timeout", False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_vanished_parent_takes_the_child_along(number: signal.Signals, tmp_path: Path) -> None:
+    code = (
+        "import tests.test_isolate as t\n"
+        "t.run_code('''scratch.make()\nimport subprocess\np = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{p.pid}}')\n"
+        "time.sleep(600)''')"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
+    pids = wait_for_text(tmp_path / "pids").split()
+    os.kill(parent.pid, number)
+    parent.wait(10)
+    for pid in pids:
+        assert_gone(int(pid))
+
+
+def test_the_users_folder_cannot_shadow_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('shadowed')")
+    (tmp_path / "json.py").write_text("raise RuntimeError('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    ended = isolate.run(
+        {"task": "look", "path": str(tmp_path), "scratch": "test"}, timeout_s=10, stop=Stop()
+    )
+    assert (ended.kind, ended.answer) == ("done", "no_image")
+
+
+def wait_for_text(path: Path, seconds: float = 20.0) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never came")
+
+
+def assert_gone(pid: int, seconds: float = 10.0) -> None:
+    """The process ended (a zombie that nobody reaps counts as ended)."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} is still there")
