@@ -8,13 +8,14 @@ numbers live in thresholds/default.yaml.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 DTYPE_BYTES = {"uint8": 1, "float16": 2, "float32": 4, "int64": 8}
 PAGE_BYTES = 4096  # tensors in /dev/shm are rounded up to pages
 
+Positive = Annotated[int, Field(gt=0)]
 Codec = Literal["jpeg", "raw"]
 DataState = Literal["ok", "no_answer", "unreadable", "empty", "not_a_folder", "no_image"]
 
@@ -30,7 +31,7 @@ class Sample(Section):
 
     codec: Codec = Field(description="jpeg: decode, crop, flip; raw: the bytes are the tensor")
     encoded_bytes: int = Field(gt=0, description="bytes of one sample on disk")
-    shape: tuple[int, ...] = Field(min_length=1, max_length=6, strict=False)
+    shape: tuple[Positive, ...] = Field(min_length=1, max_length=6, strict=False)
     dtype: Literal["uint8", "float16", "float32", "int64"]
 
     def tensor_bytes(self) -> int:
@@ -41,7 +42,7 @@ class Sample(Section):
 class Loader(Section):
     """The DataLoader's arguments, in PyTorch's words."""
 
-    num_workers: int | Literal["auto"] = Field(description="auto: min(8, effective CPUs / ranks)")
+    num_workers: Positive | Literal["auto"] = Field(description="auto: min(8, effective CPUs / ranks)")
     prefetch_factor: int = Field(ge=1)
     batch_size: int = Field(ge=1)
     pin_memory: bool = Field(description="applied when a GPU is visible")
@@ -51,7 +52,7 @@ class Loader(Section):
     timeout_s: int = Field(
         ge=1, description="DataLoader(timeout=...): no batch for so long is an error"
     )
-    ranks: int | Literal["auto"] = Field(
+    ranks: Positive | Literal["auto"] = Field(
         description="training processes; auto: visible GPUs, else 1"
     )
 

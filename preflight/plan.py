@@ -96,7 +96,15 @@ def make_job(
     data_state: DataState | None,
     seed: int,
 ) -> Job:
-    """Resolve `auto` against this machine: what exactly is measured."""
+    """Resolve `auto` against this machine: what exactly is measured.
+
+    Raises:
+        UsageError: more ranks are asked for than this version measures.
+    """
+    if loader.ranks not in ("auto", 1):
+        raise UsageError(
+            f"loader.ranks: {loader.ranks}: this version measures one rank; write 1 or auto"
+        )
     ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.gpus))
     fit = max(1, min(_MOST_AUTO_WORKERS, math.floor(facts.cpu.effective / ranks)))
     workers = fit if loader.num_workers == "auto" else loader.num_workers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight import checks
+from preflight.job import Job
 from preflight.plan import UsageError, make_job, make_plan, select
 from tests import making
 
@@ -29,23 +30,32 @@ def test_nothing_left_is_an_error_of_use() -> None:
         select(LISTED, KNOWN, ["limits"], ["limits"])
 
 
-def job_on(effective: float, ranks: int | str = "auto", workers: int | str = "auto"):
+def job_on(
+    effective: float, *, ranks: int | str = "auto", workers: int | str = "auto", gpus: int = 0
+) -> Job:
     base = making.settings()
     cpu = making.facts().cpu.model_copy(update={"effective": effective})
     return make_job(
         sample=base.sample,
         loader=base.loader.model_copy(update={"ranks": ranks, "num_workers": workers}),
-        stats=base.stats, consumer=base.consumer, workload=None, facts=making.facts(cpu=cpu),
+        stats=base.stats, consumer=base.consumer, workload=None,
+        facts=making.facts(cpu=cpu, gpus=({},) * gpus),
         data=None, data_state=None, seed=1,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("effective", "ranks", "workers"),
-    [(0.5, 1, 1), (1.5, 1, 1), (2.0, 1, 2), (64.0, 1, 8), (64.0, 16, 4), (3.0, 8, 1)],
+    ("effective", "gpus", "workers"),
+    [(0.5, 0, 1), (1.5, 0, 1), (2.0, 0, 2), (64.0, 0, 8), (64.0, 16, 4), (3.0, 8, 1)],
 )
-def test_auto_workers_follow_the_cpus_of_a_rank(effective: float, ranks: int, workers: int) -> None:
-    assert job_on(effective, ranks).num_workers == workers
+def test_auto_workers_follow_the_cpus_of_a_rank(effective: float, gpus: int, workers: int) -> None:
+    job = job_on(effective, gpus=gpus)
+    assert (job.num_workers, job.ranks) == (workers, max(1, gpus))
+
+
+def test_more_ranks_than_are_measured_are_refused() -> None:
+    with pytest.raises(UsageError, match="measures one rank"):
+        job_on(8.0, ranks=8)
 
 
 def test_a_number_of_workers_stands() -> None:

@@ -39,8 +39,10 @@ LABEL_WIDTH = 10  # "limit from"
 OUTPUT_LINES = 10
 
 
-def render(report: Report, *, width: int = 100, color: bool = False) -> bytes:
-    """The page, `width` columns wide, UTF-8."""
+def render(
+    report: Report, *, width: int = 100, color: bool = False, explain: bool = False
+) -> bytes:
+    """The page, `width` columns wide, UTF-8; with `explain` passes have their details too."""
     page = StringIO()
     console = Console(
         file=page, width=width, force_terminal=color, no_color=not color, force_jupyter=False,
@@ -51,7 +53,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> bytes:
         console.print()
         console.print(_rows(report))
     for result in worst_first(report):
-        for group in alike(result):
+        for group in [[f] for f in result.findings] if explain else alike(result):
             console.print()
             console.print(_details(result, group))
         if result.output and result.outcome in (Outcome.FAIL, Outcome.ERROR):

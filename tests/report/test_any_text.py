@@ -79,7 +79,7 @@ REPORT = st.builds(
 )  # fmt: skip
 
 many = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 

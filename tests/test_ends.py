@@ -1,0 +1,101 @@
+"""How a unit ended, and what is said about it: every row of the table, and every other end."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from preflight.diagnosis.ends import Circumstances, finding
+from preflight.diagnosis.loader_failures import FAILURES, explain
+from preflight.isolate import Ended
+from preflight.outcome import Blame, Outcome
+
+AROUND = Circumstances(
+    check="dataloader", subject="rank 0", timeout_s=60.0, stopped_by=None, oom_kills=0, shm_gib=2,
+    memory_gib=16,
+)  # fmt: skip
+
+
+def explained(ended: Ended, **around: Any) -> Any:
+    made = Circumstances(**{**vars(AROUND), **around})
+    found = finding(ended, made)
+    assert found.id == "dataloader.completed"
+    assert found.cause and found.remedy and found.blame
+    assert "{" not in found.remedy
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "RuntimeError: unable to allocate shared memory(shm) for file </torch_8_1_0>: "
+            "No space left on device (28)",
+            "shm_full",
+        ),
+        ("DataLoader worker (pid 8) is killed by signal: Bus error.", "shm_full"),
+        ("FileNotFoundError: No usable temporary directory found in", "no_temporary_directory"),
+        ("RuntimeError: received 0 items of ancdata", "open_files"),
+        ("OSError: [Errno 24] Too many open files", "open_files"),
+        ("RuntimeError: can't start new thread", "too_many_processes"),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "too_many_processes"),
+        ("OSError: [Errno 12] Cannot allocate memory", "address_space"),
+        ("self._semlock = _multiprocessing.SemLock._rebuild(*state)", "semaphores_removed"),
+        ("ModuleNotFoundError: No module named 'torch'", "torch_missing"),
+        ("RuntimeError: Pin memory thread exited unexpectedly", "pin_thread"),
+        ("RuntimeError: DataLoader timed out after 20 seconds", "loader_timed_out"),
+        ("DataLoader worker (pid 9) is killed by signal: Killed.", "killed"),
+        ("DataLoader worker (pid 9) is killed by signal: Segmentation fault.", "crashed"),
+    ],
+)
+def test_texts_that_were_seen(text: str, name: str) -> None:
+    for ended in (Ended("raised", 1.0, text=text), Ended("timeout", 1.0, output=f"x\n{text}\n")):
+        row = explain(ended.text, ended.output, None, 0)
+        assert row is not None and row.name == name
+        assert explained(ended).outcome is row.outcome
+
+
+def test_every_row_is_reached_by_a_text_or_a_signal() -> None:
+    assert {row.name for row in FAILURES if not row.patterns and row.signal is None} == set()
+
+
+@pytest.mark.parametrize("how", ["worker", "child"])
+def test_a_kill_is_the_memory_limit_only_with_the_cgroups_word_for_it(how: str) -> None:
+    ended = (
+        Ended("raised", 1.0, text="DataLoader worker (pid 9) is killed by signal: Killed.")
+        if how == "worker"
+        else Ended("died", 1.0, exit_signal=signal.SIGKILL)
+    )
+    with_oom = explained(ended, oom_kills=1)
+    assert (with_oom.outcome, with_oom.blame) == (Outcome.FAIL, Blame.SETUP)
+    assert "16 GiB" in with_oom.remedy
+    for kills in (0, None):
+        without = explained(ended, oom_kills=kills)
+        assert (without.outcome, without.blame) == (Outcome.ERROR, Blame.UNKNOWN)
+
+
+def test_a_bus_error_of_the_child_itself_is_shared_memory() -> None:
+    found = explained(Ended("died", 1.0, exit_signal=signal.SIGBUS))
+    assert (found.outcome, found.blame) == (Outcome.FAIL, Blame.SETUP)
+    assert "--shm-size=2g" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended("stopped", 1.0, last_progress="measuring"), "stopped by SIGTERM (last: measuring)"),
+        (Ended("timeout", 60.0, started=False), "not ready to measure after 60 s"),
+        (Ended("timeout", 61.0, last_progress="measuring"), "no answer in 60 s (last: measuring)"),
+        (Ended("timeout", 63.0, abandoned_pid=77), "process 77 cannot be killed"),
+        (Ended("raised", 1.0, text="KeyError: 'x'\nmore"), "ended early: KeyError: 'x'"),
+        (Ended("died", 1.0, exit_signal=6), "it died of signal 6"),
+        (Ended("died", 1.0), "it died"),
+    ],
+)
+def test_other_ends_are_errors_that_blame_no_node(ended: Ended, said: str) -> None:
+    found = explained(ended, stopped_by="SIGTERM")
+    assert found.outcome is Outcome.ERROR
+    assert found.blame is not Blame.NODE
+    assert said in found.cause
