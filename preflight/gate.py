@@ -27,8 +27,7 @@ from preflight.model import Node, Report, Result, SettingsRecord
 from preflight.outcome import Outcome, worst
 from preflight.plan import Plan, UsageError, make_job, make_plan, select
 from preflight.report import FORMATS
-from preflight.report.headline import _reason as reason
-from preflight.report.headline import headline
+from preflight.report.headline import headline, reason
 from preflight.runner import Runner, not_reached
 from preflight.settings import Request, Settings, resolve
 from preflight.tree import SettingsError, did_you_mean

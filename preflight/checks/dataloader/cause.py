@@ -33,6 +33,14 @@ def of_undecided(seen: DataloaderReading) -> Miss:
     return Miss(cause, "raise stats.max_s, or give the loader some headroom", Blame.UNKNOWN)
 
 
+def of_close(seen: DataloaderReading) -> Miss:
+    """Why a rate near the limit is only a warning."""
+    miss, rate = of_missing(seen), seen.supply_samples_per_s
+    between = "" if rate is None or rate.low is None else f" (at least {rate.low:,.0f} samples/s)"
+    cause = f"too close to the limit to be sure{between}; {miss.cause}"
+    return Miss(cause, miss.remedy, miss.blame)
+
+
 def of_missing(seen: DataloaderReading) -> Miss:
     """Why the supply is too small, with the remedy that the arithmetic gives."""
     rate = seen.supply_samples_per_s

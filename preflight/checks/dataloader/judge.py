@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.checks.dataloader.cause import of_missing, of_undecided
+from preflight.checks.dataloader.cause import of_close, of_missing, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.judge import Miss, at_least, at_most, missed
@@ -68,7 +68,7 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
 def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
     rate = seen.supply_samples_per_s
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
-    miss = of_undecided(seen) if verdict == "undecided" else of_missing(seen)
+    miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
     finding = at_least("dataloader.supply", 0.0, 0.0, "samples/s", miss, subject=rank).model_copy(
         update={
             "observed": None if rate is None else round(rate.value, 1),
@@ -142,8 +142,8 @@ def _side_findings(seen: DataloaderReading, limits: DataloaderLimits, rank: str)
         miss = Miss(cause, remedy, Blame.SHARED, Outcome.WARN)
         findings.append(
             at_most(
-                "dataloader.contended", round(seen.disturbed_share or 0.0, 3),
-                seen.max_disturbance, "of the CPUs", miss, subject=rank,
+                "dataloader.contended", round(100 * (seen.disturbed_share or 0.0), 1),
+                100 * seen.max_disturbance, "% of the CPUs", miss, subject=rank,
             )
         )  # fmt: skip
     return findings
