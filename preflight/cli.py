@@ -1,33 +1,23 @@
-"""The command line: options in, pages and exit code out. The only file that prints or exits.
-
-Every option of `run` has an environment variable; a flag beats it, and it beats the files.
-"""
+"""The command line: options in, pages and exit code out. The only file that prints."""
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from preflight import __version__, exit_code
+from preflight import __version__, exit_code, options
 
 if TYPE_CHECKING:
     from preflight.isolate import Stop
     from preflight.model import Report
     from preflight.settings import Request
 
-FORMATS = ("table", "json", "junit", "markdown")
-_PREFIX = "PREFLIGHT_"
-# Read by the node's facts and by settings, not by an option.
-_OTHER_VARIABLES = ("PREFLIGHT_CPU_REQUEST", "PREFLIGHT_SET")
 
 app = typer.Typer(
     name="preflight",
@@ -102,143 +92,27 @@ def _main(
     pass
 
 
-# -- options shared by commands ---------------------------------------------------------------
-
-Thresholds = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FILE", envvar="PREFLIGHT_THRESHOLDS",
-        help="A shipped set (default, cpu, quick) or a YAML file of yours that lies over one.",
-    ),
-]  # fmt: skip
-Workload = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", envvar="PREFLIGHT_WORKLOAD",
-        help="What the job trains (resnet50, vit_s16, ...): sample, batch and demand follow.",
-    ),
-]  # fmt: skip
-Gpu = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|NAME|none", envvar="PREFLIGHT_GPU",
-        help="Which GPU's demand and floors apply (h100-sxm, ...).",
-    ),
-]  # fmt: skip
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.KEY=VALUE",
-        help="Override one value, e.g. loader.num_workers=8. Repeatable; lies over PREFLIGHT_SET.",
-    ),
-]  # fmt: skip
-NoColor = Annotated[
-    bool, typer.Option("--no-color", envvar="PREFLIGHT_NO_COLOR", help="Plain text on a terminal.")
-]
-
-
 @app.command()
 def run(
-    thresholds: Thresholds = None,
-    workload: Workload = None,
-    gpu: Gpu = None,
-    set_: Set = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            envvar="PREFLIGHT_DATA",
-            help="Folder of images to load; generated ones without it.",
-        ),
-    ] = None,
-    check: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID",
-            envvar="PREFLIGHT_CHECK",
-            help="Run only this check and what it needs. Repeatable, or a list with commas.",
-        ),
-    ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", envvar="PREFLIGHT_SKIP", help="Leave this check out."),
-    ] = None,
-    waive: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID",
-            envvar="PREFLIGHT_WAIVE",
-            help="Turn fails of this check or finding into visible warnings.",
-        ),
-    ] = None,
-    report_dir: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            envvar="PREFLIGHT_REPORT_DIR",
-            help="Write preflight.json and preflight.xml (JUnit) here.",
-        ),
-    ] = None,
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="table|json|junit|markdown",
-            envvar="PREFLIGHT_FORMAT",
-            help="What standard output shows.",
-        ),
-    ] = "table",
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS",
-            envvar="PREFLIGHT_DEADLINE",
-            help="End the whole run after so long, e.g. 120s or 2m.",
-        ),
-    ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", envvar="PREFLIGHT_EXPLAIN", help="Show every finding, passes too."
-        ),
-    ] = False,
-    exit_on: Annotated[
-        str,
-        typer.Option(
-            metavar="any|node",
-            envvar="PREFLIGHT_EXIT_ON",
-            help="node: exit 1 only when a failing finding blames the node itself.",
-        ),
-    ] = "any",
-    report_only: Annotated[
-        bool,
-        typer.Option(
-            "--report-only",
-            envvar="PREFLIGHT_REPORT_ONLY",
-            help="Exit 0 instead of 1 and 3; reports still tell.",
-        ),
-    ] = False,
-    allow_undecided: Annotated[
-        bool,
-        typer.Option(
-            "--allow-undecided", envvar="PREFLIGHT_ALLOW_UNDECIDED", help="Exit 0 instead of 3."
-        ),
-    ] = False,
-    stagger: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS",
-            envvar="PREFLIGHT_STAGGER",
-            help="Wait a random part of this first, so that a fleet does not read all at once.",
-        ),
-    ] = None,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", "-q", envvar="PREFLIGHT_QUIET", help="No progress; only the verdict's line."
-        ),
-    ] = False,
-    no_color: NoColor = False,
-    context: typer.Context = None,  # type: ignore[assignment]
+    context: typer.Context,
+    thresholds: options.Thresholds = None,
+    workload: options.Workload = None,
+    gpu: options.Gpu = None,
+    data: options.Data = None,
+    set_: options.Set = None,
+    check: options.Check = None,
+    skip: options.Skip = None,
+    waive: options.Waive = None,
+    report_dir: options.ReportDir = None,
+    format: options.Format = "table",
+    deadline: options.Deadline = None,
+    explain: options.Explain = False,
+    exit_on: options.ExitOn = "any",
+    report_only: options.ReportOnly = False,
+    allow_undecided: options.AllowUndecided = False,
+    stagger: options.Stagger = None,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
 ) -> int:
     """Run the gate. This is what `preflight` does without a command.
 
@@ -250,50 +124,58 @@ def run(
     from preflight.isolate import Stop
     from preflight.progress import ProgressLines
 
-    _one_of("--format", format, FORMATS)
-    _one_of("--exit-on", exit_on, ("any", "node"))
-    options = Options(
-        request=_request(thresholds, workload, gpu, set_, context, deadline),
-        check=_listed(check), skip=_listed(skip), waive=_listed(waive),
-        data=data, report_dir=report_dir,
-        report_dir_required=_origin(context, "report_dir", "flag") == "flag",
-        exit_on="node" if exit_on == "node" else "any", report_only=report_only,
-        allow_undecided=allow_undecided, stagger_s=_seconds("--stagger", stagger) or 0.0,
+    options.one_of("--format", format, options.FORMATS)
+    options.one_of("--exit-on", exit_on, options.EXIT_ON)
+    asked = Options(
+        request=_request(context, thresholds, workload, gpu, set_, deadline),
+        check=options.listed(check),
+        skip=options.listed(skip),
+        waive=options.listed(waive),
+        data=data,
+        report_dir=report_dir,
+        report_dir_required=options.origin(context, "report_dir").startswith("--"),
+        exit_on="node" if exit_on == "node" else "any",
+        report_only=report_only,
+        allow_undecided=allow_undecided,
+        stagger_s=options.seconds("--stagger", stagger) or 0.0,
         explain=explain,
-    )  # fmt: skip
+    )
     stop = Stop()
     _stop_on_signals(stop)
     lines = ProgressLines(sys.stderr, quiet=quiet)
-    warning = unknown_variables(os.environ)
+    warning = options.unknown_variables(os.environ)
     if warning and not quiet:
         lines.note(warning)
     talk = Talk(note=lines.note, progress=lines.progress)
-    report = Gate(options, os.environ, stop, talk, (warning,) if warning else ()).run()
+    report = Gate(asked, os.environ, stop, talk, (warning,) if warning else ()).run()
     lines.clear()
     _show_verdict(report, format, quiet=quiet, color=_colored(no_color), explain=explain)
     return report.exit_code
 
 
 @app.command()
-def checks(thresholds: Thresholds = None, set_: Set = None) -> int:
+def checks(
+    context: typer.Context, thresholds: options.Thresholds = None, set_: options.Set = None
+) -> int:
     """List the checks, whether the thresholds run them, and whether they apply to this machine."""
     from preflight import pages
 
-    return _page(lambda: pages.checks(_request(thresholds, None, None, set_), os.environ))
+    return _page(lambda: pages.checks(_request(context, thresholds, set_=set_), os.environ))
 
 
 @app.command()
 def explain(
+    context: typer.Context,
     check: Annotated[str, typer.Argument(metavar="CHECK", help="See `preflight checks`.")],
-    thresholds: Thresholds = None,
-    workload: Workload = None,
-    gpu: Gpu = None,
-    set_: Set = None,
+    thresholds: options.Thresholds = None,
+    workload: options.Workload = None,
+    gpu: options.Gpu = None,
+    set_: options.Set = None,
 ) -> int:
     """What a check measures, its limits and where they come from, its findings and remedies."""
     from preflight import pages
 
-    return _page(lambda: pages.explain(check, _request(thresholds, workload, gpu, set_)))
+    return _page(lambda: pages.explain(check, _request(context, thresholds, workload, gpu, set_)))
 
 
 @app.command()
@@ -303,7 +185,7 @@ def info(
     """Facts of this node: CPU, memory, /dev/shm, limits. No verdict."""
     from preflight import pages
 
-    _one_of("--format", format, ("table", "json"))
+    options.one_of("--format", format, ("table", "json"))
     return _page(lambda: pages.info(os.environ, as_json=format == "json"))
 
 
@@ -314,14 +196,14 @@ def report(
         str, typer.Option(metavar="table|json|junit|markdown", help="What to draw from it.")
     ] = "table",
     explain: Annotated[bool, typer.Option("--explain", help="Show every finding.")] = False,
-    no_color: NoColor = False,
+    no_color: options.NoColor = False,
 ) -> int:
     """Draw a saved report in any format. Exits 0 whatever the report says."""
     from preflight import pages
 
-    _one_of("--format", format, FORMATS)
-    options = _table_options(_colored(no_color), explain) if format == "table" else {}
-    return _page(lambda: pages.saved_report(file, format, options))
+    options.one_of("--format", format, options.FORMATS)
+    drawing = _table_options(_colored(no_color), explain) if format == "table" else {}
+    return _page(lambda: pages.saved_report(file, format, drawing))
 
 
 @thresholds_app.command("list")
@@ -334,18 +216,19 @@ def thresholds_list() -> int:
 
 @thresholds_app.command("show")
 def thresholds_show(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME|FILE")] = "default",
     effective: Annotated[
         bool, typer.Option("--effective", help="All merged values, each with where it is from.")
     ] = False,
-    workload: Workload = None,
-    gpu: Gpu = None,
-    set_: Set = None,
+    workload: options.Workload = None,
+    gpu: options.Gpu = None,
+    set_: options.Set = None,
 ) -> int:
     """Print a threshold file, or with --effective everything that would apply."""
     from preflight import pages
 
-    request = _request(name, workload, gpu, set_)
+    request = _request(context, name, workload, gpu, set_)
     return _page(lambda: pages.thresholds_show(request, effective=effective))
 
 
@@ -371,84 +254,28 @@ def thresholds_schema() -> int:
     return _page(pages.thresholds_schema)
 
 
-# -- from options to values -------------------------------------------------------------------
-
-
 def _request(
+    context: typer.Context,
     thresholds: str | None,
-    workload: str | None,
-    gpu: str | None,
-    set_: list[str] | None,
-    context: typer.Context | None = None,
+    workload: str | None = None,
+    gpu: str | None = None,
+    set_: list[str] | None = None,
     deadline: str | None = None,
 ) -> Request:
     from preflight.settings import Request
 
     return Request(
-        thresholds=thresholds, workload=workload, gpu=gpu,
-        set_environment=split_outside_brackets(os.environ.get("PREFLIGHT_SET", "")),
-        set_options=tuple(set_ or ()), deadline_s=_seconds("--deadline", deadline),
-        thresholds_from=_origin(context, "thresholds", "--thresholds"),
-        workload_from=_origin(context, "workload", "--workload"),
-        gpu_from=_origin(context, "gpu", "--gpu"),
-        deadline_from=_origin(context, "deadline", "--deadline"),
-    )  # fmt: skip
-
-
-def _origin(context: typer.Context | None, parameter: str, flag: str) -> str:
-    """The variable's name where an option's value came from the environment, else `flag`."""
-    source = context.get_parameter_source(parameter) if context is not None else None
-    environment = source is not None and source.name == "ENVIRONMENT"
-    return f"{_PREFIX}{parameter.upper()}" if environment else flag
-
-
-def _listed(items: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(part.strip() for item in items or () for part in item.split(",") if part.strip())
-
-
-def split_outside_brackets(text: str) -> tuple[str, ...]:
-    """Split at commas, but not within [] or {}: PREFLIGHT_SET may hold lists."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "[{") - (character in "]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise typer.BadParameter(f"{text!r}: write seconds or minutes, such as 120s or 2m",
-                                 param_hint=option)  # fmt: skip
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}", param_hint=option)
-
-
-def unknown_variables(environ: Iterable[str]) -> str | None:
-    """One warning for all PREFLIGHT_ variables that mean nothing; Kubernetes injects some."""
-    known = {name for name in _option_variables()} | set(_OTHER_VARIABLES)
-    unknown = sorted(n for n in environ if n.startswith(_PREFIX) and n not in known)
-    if not unknown:
-        return None
-    near = [difflib.get_close_matches(name, known, n=1, cutoff=0.8) for name in unknown]
-    hints = [f"{n} (did you mean {m[0]}?)" if m else n for n, m in zip(unknown, near, strict=True)]
-    return f"ignored, no such variable: {', '.join(hints)}"
-
-
-def _option_variables() -> Iterable[str]:
-    for parameter in typer.main.get_command(app).commands["run"].params:  # type: ignore[attr-defined]
-        variable = parameter.envvar
-        if isinstance(variable, str):
-            yield variable
+        thresholds=thresholds,
+        workload=workload,
+        gpu=gpu,
+        set_environment=options.split_settings(os.environ.get(options.SET_VARIABLE, "")),
+        set_options=tuple(set_ or ()),
+        deadline_s=options.seconds("--deadline", deadline),
+        thresholds_from=options.origin(context, "thresholds"),
+        workload_from=options.origin(context, "workload"),
+        gpu_from=options.origin(context, "gpu"),
+        deadline_from=options.origin(context, "deadline"),
+    )
 
 
 def _stop_on_signals(stop: Stop) -> None:

@@ -6,6 +6,8 @@ reads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -107,3 +109,17 @@ class Facts(Fact):
     gpus: tuple[dict[str, Any], ...] = ()
     torch: Torch | None
     environment: dict[str, str | None] = Field(description="an allow-list of variables")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Who used the CPUs so far, at one moment: cumulative seconds. The caller subtracts two."""
+
+    at_s: float
+    busy_s: float | None
+    """Neither idle nor iowait nor steal, on the CPUs of our affinity; None where hidden."""
+    steal_s: float | None
+    own_cpu_s: float | None
+    """CPU time of our processes, ended ones included; None when none could ever be read."""
+    run_delay_s: Mapping[int, float | None]
+    """By living process: its threads runnable and not running; None where hidden."""

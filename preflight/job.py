@@ -42,7 +42,9 @@ class Sample(Section):
 class Loader(Section):
     """The DataLoader's arguments, in PyTorch's words."""
 
-    num_workers: Positive | Literal["auto"] = Field(description="auto: min(8, effective CPUs / ranks)")
+    num_workers: Positive | Literal["auto"] = Field(
+        description="auto: min(8, effective CPUs / ranks)"
+    )
     prefetch_factor: int = Field(ge=1)
     batch_size: int = Field(ge=1)
     pin_memory: bool = Field(description="applied when a GPU is visible")

@@ -26,7 +26,9 @@ def freezer() -> Iterator[Callable[[Iterable[int]], None]]:
     except OSError as error:
         pytest.skip(f"no cgroup freezer here: {error.strerror}")
     state, on, off = (
-        (folder / "freezer.state", "FROZEN", "THAWED") if v1 else (folder / "cgroup.freeze", "1", "0")
+        (folder / "freezer.state", "FROZEN", "THAWED")
+        if v1
+        else (folder / "cgroup.freeze", "1", "0")
     )
 
     def freeze(pids: Iterable[int]) -> None:

@@ -73,7 +73,10 @@ def test_a_writer_that_died_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["flag", "joined flag", "variable"])
 def test_last_words_replace_an_old_pass_in_both_formats(tmp_path: Path, how: str) -> None:
     (tmp_path / "preflight.json").write_text('{"outcome": "pass"}')
-    arguments = {"flag": ["--report-dir", str(tmp_path)], "joined flag": [f"--report-dir={tmp_path}"]}
+    arguments = {
+        "flag": ["--report-dir", str(tmp_path)],
+        "joined flag": [f"--report-dir={tmp_path}"],
+    }
     environ = {"PREFLIGHT_REPORT_DIR": str(tmp_path)} if how == "variable" else {}
     leave_report("it broke: <&\x00\ud800>", arguments.get(how, []), environ)
     report = parse((tmp_path / "preflight.json").read_text())
@@ -84,7 +87,9 @@ def test_last_words_replace_an_old_pass_in_both_formats(tmp_path: Path, how: str
     assert "it broke" in case.result[0].message
 
 
-def test_last_words_are_silent_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_words_are_silent_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     leave_report("it broke", ["run"], {})
     assert os.listdir(tmp_path) == []

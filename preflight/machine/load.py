@@ -7,9 +7,10 @@ means is `preflight.measure.disturbance`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from preflight.facts import Load
 from preflight.machine.kernel_text import integer
 from preflight.machine.root import Root
 
@@ -18,20 +19,6 @@ _BUSY = (0, 1, 2, 5, 6)
 _STEAL = 7
 # /proc/PID/stat after the command's closing bracket: utime and stime (proc_pid_stat(5)).
 _UTIME, _STIME = 11, 12
-
-
-@dataclass(frozen=True)
-class Load:
-    """One reading, in seconds since some fixed moment."""
-
-    at_s: float
-    busy_s: float | None
-    """Neither idle nor iowait nor steal, on the CPUs of our affinity; None where hidden."""
-    steal_s: float | None
-    own_cpu_s: float | None
-    """CPU time of our processes, ended ones included; None when none could ever be read."""
-    run_delay_s: Mapping[int, float | None]
-    """By living process: its threads runnable and not running; None where hidden."""
 
 
 @dataclass

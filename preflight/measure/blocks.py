@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preflight.machine.load import Load
+from preflight.facts import Load
 from preflight.measure.disturbance import delay_share, disturbance, foreign_cpu_s, own_share
 from preflight.measure.stopping import Block
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from preflight.machine.load import Load
+from preflight.facts import Load
 from preflight.measure.blocks import BlockMaker, Look
 from preflight.measure.window import Progress, Window
 from tests import making
