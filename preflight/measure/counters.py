@@ -173,8 +173,6 @@ class _Transparent:
         return len(self._preflight_dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         return getattr(self._preflight_dataset, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

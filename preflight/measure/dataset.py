@@ -10,7 +10,6 @@ import math
 import os
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -114,9 +113,6 @@ class SampleDataset(Dataset[torch.Tensor]):
             f"the last was {self._source.name(at)} ({reason}): open it by hand; if it is good, the "
             "codec or the data path of this run is not the job's"
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rng": None}
 
     def _load(self, index: int) -> torch.Tensor:
         data = self._source.fetch(index)

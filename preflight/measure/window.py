@@ -79,7 +79,7 @@ class Window:
         fields: dict[str, Any] = {
             "decision": decision,
             "early": self._hopeless,
-            "supply_samples_per_s": self._rate(decision),
+            "supply_samples_per_s": _rounded(self._rate(decision)),
             "blocks": tuple(blocks),
             "disturbed_share": _known_share(blocks, self._share(blocks)),
             "drift_percent": _drift_percent(blocks),
@@ -160,6 +160,22 @@ class Window:
         """F: the time-weighted mean disturbance."""
         total_s = sum(block.dt_s for block in blocks)
         return sum(block.f * block.dt_s for block in blocks) / total_s if total_s else 0.0
+
+
+def _rounded(rate: Rate | None) -> Rate | None:
+    """As a report shows it: a tenth of a sample, four digits where rates are small."""
+    if rate is None:
+        return None
+
+    def cut(value: float | None) -> float | None:
+        return None if value is None else round(value, 1 if value >= 100 else 4)
+
+    return rate.model_copy(
+        update={
+            "value": cut(rate.value), "low": cut(rate.low), "high": cut(rate.high),
+            "samples": tuple(map(cut, rate.samples)),
+        }
+    )  # fmt: skip
 
 
 def _known_share(blocks: list[Block], share: float) -> float | None:

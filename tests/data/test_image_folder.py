@@ -65,6 +65,16 @@ def test_what_small_folders_leave_over_goes_to_large_ones(tmp_path):
     assert list_images(str(tmp_path), max_files=109).complete
 
 
+def test_topping_up_keeps_to_the_limit_of_entries(tmp_path, monkeypatch):
+    touch(tmp_path / "a" / "one.jpg", *(tmp_path / "b" / f"{n}.jpg" for n in range(300)))
+    assert len(list_images(str(tmp_path), max_files=150).paths) == 150
+    monkeypatch.setattr(image_folder, "MAX_ENTRIES", 200)
+    listing = list_images(str(tmp_path), max_files=150)
+    read_at_first = 2 + 1 + 76
+    assert len(listing.paths) == 1 + (200 - read_at_first)
+    assert not listing.complete
+
+
 def test_flat_images_beside_a_tree_do_not_crowd_it_out(tmp_path):
     touch(*(tmp_path / "val" / f"{n}.jpg" for n in range(100)))
     touch(*(tmp_path / "train" / f"class{n % 10}" / f"{n}.jpg" for n in range(100)))

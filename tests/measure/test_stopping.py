@@ -46,12 +46,12 @@ def steady(rate, n, **kwargs):
     return [block(rate + step, **kwargs) for step in [-20, 0, 20, 0] * (n // 4 + 1)][:n]
 
 
-def test_a_clear_pass_ends_at_the_first_look():
+def test_a_clear_pass_ends_at_the_second_look():
     decision = decide(steady(1200, 80))
-    assert (decision.verdict, decision.clause, decision.blocks) == ("reached", "all", 8)
+    assert (decision.verdict, decision.clause, decision.blocks) == ("reached", "all", 11)
     rate = decision.rate
-    assert rate.value == pytest.approx(8 / sum(1 / s for s in rate.samples))
-    assert (rate.blocks, rate.discarded, rate.unit) == (8, 0, "samples/s")
+    assert rate.value == pytest.approx(11 / sum(1 / s for s in rate.samples))
+    assert (rate.blocks, rate.discarded, rate.unit) == (11, 0, "samples/s")
     assert rate.samples[:3] == pytest.approx((1180, 1200, 1220))
     assert rate.low == pytest.approx(rate.value / 1.03) and rate.low >= 1000
 
@@ -71,6 +71,14 @@ def test_nothing_is_decided_before_eight_blocks():
 def test_no_blocks_at_all():
     decision = SequentialTest(1000.0, STATS).finish()
     assert (decision.verdict, decision.clause, decision.rate) == ("undecided", "no_blocks", None)
+
+
+def test_one_look_is_no_pass():
+    # Lucky up to the first look and at time's end seen no more often: not reached.
+    test = SequentialTest(1000.0, STATS)
+    for b in steady(1200, 8):
+        assert test.add(b) is None
+    assert test.finish().verdict == "close"
 
 
 def test_a_fail_needs_a_second_window():
@@ -114,7 +122,7 @@ def test_an_interval_that_reaches_below_zero_has_no_upper_end():
 def test_a_rate_reached_beside_a_neighbour_is_reached():
     decision = decide(steady(1200, 80, f=0.4, own=0.5))
     assert (decision.verdict, decision.clause) == ("reached", "all")
-    assert (decision.disturbed_blocks, decision.blocks) == (8, 8)
+    assert (decision.disturbed_blocks, decision.blocks) == (11, 11)
 
 
 def test_blocks_that_a_neighbour_slowed_are_left_out():
@@ -159,8 +167,8 @@ def test_corrected_blocks_pass_only_a_loader_that_fills_its_cpus(own, kept, verd
     assert decision.verdict == verdict
     if verdict == "reached":
         assert decision.clause == "corrected"
-        # x (1 - f) is 1 / 1200 throughout; F = (8 - 3) / 8 x 0.4 at the first look
-        assert decision.rate.low == pytest.approx((1 - 0.05 * 0.25) * 1200 / 1.03)
+        # x (1 - f) is 1 / 1200 throughout; F = (11 - 3) / 11 x 0.4 at the second look
+        assert decision.rate.low == pytest.approx((1 - 0.05 * 0.4 * 8 / 11) * 1200 / 1.03)
 
 
 def test_slightly_disturbed_blocks_are_kept():
@@ -187,7 +195,8 @@ def test_block_and_decision_survive_json():
     b = block(1200, f=None, own=None)
     assert Block.model_validate_json(b.model_dump_json()) == b
     decision = decide(steady(700, 80))
-    assert Decision.model_validate_json(decision.model_dump_json()) == decision
+    back = Decision.model_validate_json(decision.model_dump_json())
+    assert back == decision.model_copy(update={"rate": None})  # it stands beside the decision
 
 
 @given(
@@ -206,7 +215,7 @@ def test_the_verdict_and_the_interval_agree(series):
     if rate is not None and rate.low is not None:
         assert rate.low <= rate.value and (rate.high is None or rate.value <= rate.high)
         assert rate.blocks == len(rate.samples) <= decision.blocks
-        assert (decision.verdict == "reached") == (rate.low >= 1000)
+        assert decision.verdict != "reached" or rate.low >= 1000
     if decision.verdict == "missed":
         assert rate.high < 1000
 
@@ -236,10 +245,7 @@ def test_hopeless_does_not_count_the_time_that_others_took():
         simulation.Case("lag-1 0.5", 0.2, -0.15, False),
         simulation.Case("lag-1 0.8", 0.1, -0.15, False),
         simulation.Case("lag-1 0.5", 0.1, -0.15, True),
-        pytest.param(
-            simulation.Case("lag-1 0.8", 0.2, -0.15, False),
-            marks=pytest.mark.xfail(strict=True, reason="one look passes 2 % of these nodes"),
-        ),
+        simulation.Case("lag-1 0.8", 0.2, -0.15, False),
     ],
     ids=str,
 )
@@ -251,7 +257,7 @@ def test_wrong_verdicts_stay_within_their_bounds(case):
 @pytest.mark.parametrize(
     ("case", "verdict", "share", "blocks"),
     [
-        (simulation.Case("iid", 0.05, 0.10, False), "reached", 0.99, 8),
+        (simulation.Case("iid", 0.05, 0.10, False), "reached", 0.99, 11),
         (simulation.Case("iid", 0.05, -0.15, False), "missed", 0.99, 23),
         (simulation.Case("iid", 0.1, 0.10, True), "reached", 0.95, 29),
         (simulation.Case("iid", 0.1, -0.15, True), "missed", 0.9, 54),

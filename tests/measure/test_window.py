@@ -108,14 +108,14 @@ def run(loader: MadeUpLoader, limit: float) -> tuple[Window, object, float]:
     raise AssertionError("the window never closed")
 
 
-def test_a_fast_loader_is_clear_after_warm_up_and_eight_blocks() -> None:
+def test_a_fast_loader_is_clear_after_warm_up_and_two_looks() -> None:
     window, decision, at_s = run(MadeUpLoader(per_s=1000), limit=800)
     assert decision.verdict == "reached"
-    assert len(window.test.blocks) == 8
-    assert at_s == pytest.approx(0.5 + 0.25 + 1.0 + 8 * STEP_S)
+    assert len(window.test.blocks) == 11
+    assert at_s == pytest.approx(0.5 + 0.25 + 1.0 + 11 * STEP_S)
     fields = window.fields(decision)
     assert fields["supply_samples_per_s"].value == pytest.approx(1000, rel=0.01)
-    assert fields["window_s"] == pytest.approx(2.0)
+    assert fields["window_s"] == pytest.approx(2.75)
     assert fields["own_cpu_share"] == pytest.approx(1.0)
     assert fields["early"] is False
 

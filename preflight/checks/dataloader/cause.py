@@ -18,18 +18,18 @@ _THROTTLED_PERCENT = 10.0  # of the CFS periods: less is the odd burst, not the 
 
 def of_undecided(seen: DataloaderReading) -> Miss:
     """Why no verdict was possible, and what helps."""
-    decision = seen.decision
-    if decision is None or decision.rate is None:
+    decision, rate = seen.decision, seen.supply_samples_per_s
+    if decision is None or rate is None or rate.low is None:
         cause = f"too few samples in {seen.window_s:.0f} s to say how fast the loader is"
         return Miss(cause, "raise stats.max_s, or lower loader.batch_size", Blame.UNKNOWN)
-    low, high = decision.rate.low, decision.rate.high
     if decision.disturbed_blocks > decision.blocks / 4:
         cause = (
             f"others used CPU in {decision.disturbed_blocks} of {decision.blocks} blocks: the rate "
             "of this node alone could not be seen"
         )
         return Miss(cause, "run the gate again when the neighbours are quiet", Blame.SHARED)
-    cause = "too close to the limit" + (f": [{low:,.0f}, {high:,.0f}]" if low and high else "")
+    high = "unknown" if rate.high is None else f"{rate.high:,.0f}"
+    cause = f"too close to the limit: [{rate.low:,.0f}, {high}]"
     return Miss(cause, "raise stats.max_s, or give the loader some headroom", Blame.UNKNOWN)
 
 

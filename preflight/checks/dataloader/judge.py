@@ -71,7 +71,7 @@ def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Fin
     miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
     finding = at_least("dataloader.supply", 0.0, 0.0, "samples/s", miss, subject=rank).model_copy(
         update={
-            "observed": None if rate is None else round(rate.value, 1),
+            "observed": None if rate is None else rate.value,
             "limit": round(seen.limit_samples_per_s, 1),
             "source": seen.limit_source,
         }
