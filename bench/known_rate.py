@@ -1,0 +1,121 @@
+"""Verdicts on loaders of known rate, with the limit 15 % under and over it: how many are wrong?
+
+One loader runs through: quiet reference, quiet recording, reference, recording beside neighbours,
+reference. The true rate of a recording is the mean of the references around it. Where these were
+disturbed or disagree the recording says nothing: it counts as void and is made once more. The many
+starts over each recording are those of `bench.replay`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.neighbour import neighbours
+from bench.replay import OVER, UNDER, Setup, Tally, replay, truth
+from bench.table import Row
+from preflight import checks
+from preflight.gate import SHIPPED
+from preflight.machine.facts import gather
+from preflight.machine.root import host
+from preflight.plan import make_job
+from preflight.settings import Request, resolve
+
+if TYPE_CHECKING:
+    from bench.known_loader import Recorder
+
+_REFERENCE_S = 6.0
+# Each start needs 21.5 s of record. Quiet starts are much alike, disturbed ones are not.
+_QUIET_S, _DISTURBED_S = 29.0, 42.0
+_TRIES = 2
+_CPUS = len(os.sched_getaffinity(0))
+_BATCH = 16
+_SLEEPERS, _SLEEP_S = 4, 0.005
+_BURNERS, _BURN_S = min(8, _CPUS), 0.004
+
+
+@dataclass
+class Cell:
+    """One loader, quiet or beside neighbours: how to record it, and what came of it."""
+
+    beside: Callable[[], AbstractContextManager[None]]
+    seconds: float
+    tally: Tally = field(default_factory=Tally)
+    truths: list[float] = field(default_factory=list)
+    """By recording that counts."""
+    void: int = 0
+
+
+def measure(repeat: int) -> list[Row]:
+    """One row for each loader, quiet and beside neighbours; `repeat` starts each loader anew."""
+    from bench.known_loader import Busy, Recorder, Sleeping
+
+    rows = []
+    for name, dataset, workers in (
+        ("sleeping", Sleeping(_SLEEP_S), _SLEEPERS),
+        ("CPU-bound", Busy(_BURN_S), _BURNERS),
+    ):
+        quiet = Cell(nullcontext, _QUIET_S)
+        disturbed = Cell(lambda: neighbours(_CPUS), _DISTURBED_S)
+        setup = setup_of(workers)
+        for _ in range(repeat):
+            recorder = Recorder(dataset, setup)
+            try:
+                recorder.settle()
+                _record(recorder, setup, (quiet, disturbed))
+            finally:
+                recorder.close()
+        rows += [
+            row(f"{name} loader, quiet: wrong", quiet, setup.job.stats.block_s),
+            row(f"{name} loader, neighbours: wrong", disturbed, setup.job.stats.block_s),
+        ]
+    return rows
+
+
+def setup_of(workers: int) -> Setup:
+    """The cpu thresholds' job on this machine with so many workers."""
+    sets = (f"loader.num_workers={workers}", f"loader.batch_size={_BATCH}")
+    limits = {id: check.limits for id, check in checks.discover().items()}
+    settings = resolve(Request(thresholds="cpu", set_options=sets), limits, SHIPPED)
+    facts = gather(host(), os.environ)
+    job = make_job(
+        sample=settings.sample, loader=settings.loader, stats=settings.stats,
+        consumer=settings.consumer, workload=None, facts=facts, data=None, data_state=None, seed=1,
+    )  # fmt: skip
+    return Setup(job, facts.cpu, os.getpid())
+
+
+def row(number: str, cell: Cell, block_s: float) -> Row:
+    """How many verdicts were wrong, and what the others were."""
+    void = f"; {cell.void} recordings void" if cell.void else ""
+    if not cell.truths:
+        return Row(number, None, at_most=0, note=f"no quiet reference{void}")
+    under, over = (
+        ", ".join(f"{verdict} {count}" for verdict, count in counter.most_common())
+        for counter in (cell.tally.verdicts[UNDER], cell.tally.verdicts[OVER])
+    )
+    seconds = f"{median(cell.tally.blocks) * block_s:.1f}" if cell.tally.blocks else "-"
+    note = (
+        f"limit -15 %: {under}; +15 %: {over}; median {seconds} s; "
+        f"true rate {median(cell.truths):,.4g} /s{void}"
+    )
+    return Row(number, cell.tally.wrong(), f"of {cell.tally.starts()}", at_most=0, note=note)
+
+
+def _record(recorder: Recorder, setup: Setup, cells: Sequence[Cell]) -> None:
+    reference = recorder.record(_REFERENCE_S)
+    for cell in cells:
+        for _ in range(_TRIES):
+            with cell.beside():
+                moments = recorder.record(cell.seconds)
+            before, reference = reference, recorder.record(_REFERENCE_S)
+            true_rate = truth(before, reference, setup)
+            if true_rate is not None:
+                cell.truths.append(true_rate)
+                replay(moments, setup, true_rate, cell.tally)
+                break
+            cell.void += 1

@@ -1,0 +1,81 @@
+"""Does preflight see the rate that a hand-written loop gets? Same files, same transform, in turn.
+
+The check gets a limit at the plain loop's rate and error probabilities so small that no look can
+decide, so its window is always `_WINDOW_S` long. Its rate is 1 / mean(x) over all blocks: what it
+corrects for neighbours is left out on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bench.command import environment, gate
+from bench.table import Row, ratio_of_medians, spread
+from preflight.data.generated import generate
+from preflight.job import Sample
+
+_TURNS = 6
+_WINDOW_S = 6
+_WORKERS = min(8, len(os.sched_getaffinity(0)))
+_BATCH, _PREFETCH = 32, 2
+_SAMPLE = Sample(codec="jpeg", encoded_bytes=110_000, shape=(3, 224, 224), dtype="uint8")
+_NEVER = "0.000000001"
+_PLAIN = Path(__file__).with_name("plain_loop.py")
+
+
+def measure(repeat: int) -> list[Row]:
+    """The ratio of medians, and both rates."""
+    with tempfile.TemporaryDirectory(prefix="preflight-bench-") as folder:
+        generate(_SAMPLE, seed=1, directory=folder)
+        about = _plain(folder)  # also reads the files once
+        plain, ours = [], []
+        for _ in range(_TURNS * repeat):
+            plain.append(_plain(folder))
+            ours.append(_preflight(folder, about))
+    setup = f"W {_WORKERS}, B {_BATCH}, P {_PREFETCH}, {_WINDOW_S} s, {len(ours)} turns each"
+    return [
+        Row("supply / plain loop, ratio of medians", ratio_of_medians(ours, plain),
+            at_least=0.97, at_most=1.03, note=setup),
+        Row("  preflight's median", _median(ours), "/s", note=spread(ours)),
+        Row("  plain loop's median", _median(plain), "/s", note=spread(plain)),
+    ]  # fmt: skip
+
+
+def rate_of_all(blocks: Sequence[dict[str, Any]]) -> float:
+    """1 / mean seconds per sample over a reading's blocks, disturbed or not."""
+    return 1 / fmean(block["dt_s"] / block["samples"] for block in blocks)
+
+
+def _median(rates: Sequence[float]) -> float:
+    return ratio_of_medians(rates, [1.0])
+
+
+def _preflight(folder: str, about: float) -> float:
+    settings = {
+        "loader.num_workers": _WORKERS, "loader.batch_size": _BATCH,
+        "loader.prefetch_factor": _PREFETCH, "stats.max_s": _WINDOW_S,
+        "stats.alpha_pass": _NEVER, "stats.alpha_fail": _NEVER,
+        "dataloader.min_samples_per_s": f"{about:.1f}",
+    }  # fmt: skip
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    run = gate("--check", "dataloader", "--data", folder, *options)
+    window_s = float(run.loader["reading"]["window_s"])
+    if window_s < _WINDOW_S:
+        raise RuntimeError(f"the window ended after {window_s:.1f} s with {run.verdict}")
+    return rate_of_all(run.loader["reading"]["blocks"])
+
+
+def _plain(folder: str) -> float:
+    numbers = [str(number) for number in (_WORKERS, _BATCH, _PREFETCH, _WINDOW_S)]
+    ran = subprocess.run(
+        [sys.executable, str(_PLAIN), folder, *numbers],
+        stdout=subprocess.PIPE, text=True, check=True, env=environment(), timeout=120,
+    )  # fmt: skip
+    return float(ran.stdout)

@@ -1,0 +1,135 @@
+"""Loaded by Python in every process of a command under test: does there what $STANDIN says.
+
+STANDIN is a list of words with commas: raise:CHECK, node:CHECK, warn:CHECK, hang:PLACE, forbid:MODULE, log.
+A hang first makes the file $STANDIN_MARK, and goes on when $STANDIN_MARK.go is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MARK = os.environ.get("STANDIN_MARK", "")
+SLEPT_S = 0.02
+
+
+def after_import(name: str, change: Callable[[Any], None]) -> None:
+    """Change a module right after it was loaded, without loading it."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(wanted: str, path: Any = None, target: Any = None) -> Any:
+            if wanted != name:
+                return None
+            sys.meta_path.remove(Finder)
+            spec = importlib.util.find_spec(name)
+            assert spec is not None and spec.loader is not None
+            load = spec.loader.exec_module
+
+            def load_and_change(module: Any) -> None:
+                load(module)
+                change(module)
+
+            spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Finder)
+
+
+def before_import(name: str, act: Callable[[], None]) -> None:
+    """Do something when a module is about to be loaded."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(wanted: str, path: Any = None, target: Any = None) -> None:
+            if wanted == name:
+                act()
+
+    sys.meta_path.insert(0, Finder)
+
+
+def hang(*_: Any, **__: Any) -> None:
+    """Say so, and wait."""
+    with open(MARK, "a"):
+        pass
+    for _ in range(int(600 / SLEPT_S)):
+        if os.path.exists(f"{MARK}.go"):
+            return
+        time.sleep(SLEPT_S)
+
+
+def change_check(check: str, **functions: Callable[..., Any]) -> None:
+    """Wrap functions of a check; each gets the original first."""
+
+    def change(module: Any) -> None:
+        wrapped = {
+            name: (lambda *given, f=function, o=getattr(module.CHECK, name): f(o, *given))
+            for name, function in functions.items()
+        }
+        module.CHECK = dataclasses.replace(module.CHECK, **wrapped)
+
+    after_import(f"preflight.checks.{check}", change)
+
+
+def raise_in(observe: Any, unit: Any) -> None:
+    raise OSError("the stand-in raises")
+
+
+def blame_node(judge: Any, readings: Any, limits: Any) -> list[Any]:
+    from preflight.outcome import Blame
+
+    return [
+        finding.model_copy(update={"blame": Blame.NODE}) if finding.blame else finding
+        for finding in judge(readings, limits)
+    ]
+
+
+def hang_before(observe: Any, unit: Any) -> Any:
+    unit.started()
+    unit.progress("standing in")
+    hang()
+    return observe(unit)
+
+
+def forbid(name: str) -> None:
+    def leave() -> None:
+        os.write(2, f"{name} was imported\n".encode())
+        os._exit(99)
+
+    before_import(name, leave)
+
+
+def log() -> None:
+    with open(f"{MARK}.log", "a") as file:
+        file.write(" ".join(sys.orig_argv).replace("\n", " ") + "\n")
+
+
+def main(words: str) -> None:
+    for word in filter(None, words.split(",")):
+        act, _, where = word.partition(":")
+        if act == "raise":
+            change_check(where, observe=raise_in)
+        elif act == "node":
+            change_check(where, judge=blame_node)
+        elif act == "forbid":
+            forbid(where)
+        elif act == "missing":
+            sys.modules[where] = None  # type: ignore[assignment]
+        elif act == "log":
+            log()
+        elif word == "hang:look":
+            after_import("preflight.data.image_folder", lambda m: setattr(m, "look", hang))
+        elif word == "hang:import":
+            before_import("preflight.cli", hang)
+        elif act == "hang":
+            change_check(where, observe=hang_before)
+        else:
+            raise ValueError(word)
+
+
+main(os.environ.get("STANDIN", ""))
