@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from preflight.facts import Cpu
+from preflight.facts import Cpu, Load
 from preflight.job import Job
-from preflight.machine.load import Load
 from preflight.measure.blocks import BlockMaker, Look
 from preflight.measure.window import Progress, Window
 

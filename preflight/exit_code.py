@@ -10,7 +10,7 @@ import signal
 from collections.abc import Sequence
 from typing import Literal
 
-from preflight.model import Result
+from preflight.model import Result, judged
 from preflight.outcome import Blame, Outcome
 
 PASS, FAIL, USAGE, UNDECIDED = 0, 1, 2, 3
@@ -45,9 +45,5 @@ def _verdict(results: Sequence[Result], exit_on: ExitOn) -> int:
     fails = [finding for finding in findings if finding.outcome is Outcome.FAIL]
     if any(exit_on == "any" or finding.blame is Blame.NODE for finding in fails):
         return FAIL
-    judged = any(
-        finding.outcome in (Outcome.PASS, Outcome.WARN) and not finding.waived
-        for finding in findings
-    )
     undecided = any(finding.outcome is Outcome.ERROR for finding in findings)
-    return UNDECIDED if fails or undecided or not judged else PASS
+    return UNDECIDED if fails or undecided or not judged(results) else PASS

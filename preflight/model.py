@@ -6,6 +6,7 @@ of `preflight.json`. None means "asked, not answered"; what was not asked is abs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -115,3 +116,12 @@ class Report(Record):
     facts: dict[str, Any]
     settings: SettingsRecord
     results: tuple[Result, ...]
+
+
+def judged(results: Sequence[Result]) -> bool:
+    """Whether anything counted: a run of nothing but skips and waivers decides nothing."""
+    return any(
+        finding.outcome in (Outcome.PASS, Outcome.WARN) and not finding.waived
+        for result in results
+        for finding in result.findings
+    )

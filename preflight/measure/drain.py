@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,9 @@ from preflight.measure.dataset import EndlessShuffle, SampleDataset
 def build_loader(job: Job, source: Source, counters: Counters, pin_memory: bool) -> DataLoader[Any]:
     """The job's DataLoader over `source`, endless, with its workers counted."""
     loader = job.loader
+    # torch warns of more workers than the affinity mask has CPUs; the limits check says it better,
+    # with the quota, and the warning would stand in the output kept of a failure.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     context = loader.multiprocessing_context
     return DataLoader(
         counted(SampleDataset(source, job.sample, job.seed, counters), counters),

@@ -71,7 +71,7 @@ class Decision(Record):
         default=None,
         exclude=True,  # the report has it as the supply itself
         description="of the blocks that decided; low at alpha_pass, high at alpha_fail: a pass "
-        "has low >= limit, a fail high < limit; None without blocks"
+        "has low >= limit, a fail high < limit; None without blocks",
     )
     blocks: int = Field(description="blocks seen")
     disturbed_blocks: int = Field(description="of these, the ones that others disturbed")

@@ -6,7 +6,7 @@ The verdict is put into words here, not decided: outcome and exit code come with
 
 from __future__ import annotations
 
-from preflight.model import Report
+from preflight.model import Report, judged
 from preflight.outcome import Outcome, worst
 from preflight.report.numbers import seconds
 from preflight.report.text import one_line
@@ -39,7 +39,7 @@ def verdict(report: Report) -> str:
     if report.outcome is Outcome.FAIL:
         return "FAIL"
     sure = report.outcome in (Outcome.PASS, Outcome.WARN) and report.exit_code == 0
-    return "PASS" if sure and _judged(report) else "UNDECIDED"
+    return "PASS" if sure and judged(report.results) else "UNDECIDED"
 
 
 def reason(report: Report) -> str:
@@ -47,9 +47,10 @@ def reason(report: Report) -> str:
     said = worst(result.outcome for result in report.results)
     if said is Outcome.PASS or not report.results:
         return ""
-    result = next(result for result in report.results if result.outcome is said)
+    # The last of the worst: checks run from causes to effects, and the effect is what was asked.
+    result = [result for result in report.results if result.outcome is said][-1]
     sentence = f"{result.check}: {seen(decisive(result))}"
-    if verdict(report) == "UNDECIDED" and said is not Outcome.ERROR and not _judged(report):
+    if verdict(report) == "UNDECIDED" and said is not Outcome.ERROR and not judged(report.results):
         return f"nothing was judged; {sentence}"
     return sentence
 
@@ -89,12 +90,3 @@ def _note(report: Report) -> str:
 
 def _count(report: Report, outcome: Outcome) -> int:
     return sum(f.outcome is outcome for result in report.results for f in result.findings)
-
-
-def _judged(report: Report) -> bool:
-    """Whether anything counted: a run of nothing but skips and waivers is undecided."""
-    findings = [finding for result in report.results for finding in result.findings]
-    return any(not f.waived and f.outcome in (Outcome.PASS, Outcome.WARN) for f in findings)
-
-
-_reason = reason

@@ -132,13 +132,14 @@ def _properties(report: Report) -> dict[str, str]:
 
 
 def _numbers(path: str, value: Any) -> Iterator[tuple[str, int | float]]:
-    """Numbers in a reading; a rate stands for its value, bare lists of samples are left out."""
+    """Numbers in a reading; a rate stands for its value, and series within it are left out."""
     if isinstance(value, Mapping):
         if "value" in value and "unit" in value:
             yield from _numbers(path, value["value"])
             return
         for key, item in value.items():
-            yield from _numbers(f"{path}.{key}", item)
+            if not isinstance(item, (list, tuple)):
+                yield from _numbers(f"{path}.{key}", item)
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):
             if isinstance(item, Mapping):

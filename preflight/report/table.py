@@ -45,7 +45,7 @@ def render(
     """The page, `width` columns wide, UTF-8; with `explain` passes have their details too."""
     page = StringIO()
     console = Console(
-        file=page, width=width, force_terminal=color, no_color=not color, force_jupyter=False,
+        file=page, width=width, no_color=not color,
         color_system="standard" if color else None, markup=False, emoji=False, highlight=False,
     )  # fmt: skip
     console.print(Text(headline(report), VERDICT_STYLES.get(verdict(report), "bold magenta")))
@@ -61,7 +61,7 @@ def render(
             console.print(_output(result.check, result.output))
     console.print()
     for warning in report.settings.warnings:
-        console.print(Text(f"note: {one_line(warning)}"))
+        console.print(f"note: {one_line(warning)}")
     console.print(Text(closing(report), "dim"))
     text = page.getvalue()
     if not color:
@@ -77,10 +77,10 @@ def _rows(report: Report) -> Table:
     table.add_column("time", justify="right", no_wrap=True)
     for result in report.results:
         table.add_row(
-            Text(one_line(result.check)),
+            one_line(result.check),
             Text(str(result.outcome), STYLES[result.outcome]),
-            Text(one_line(row(result))),
-            Text(seconds(result.duration_s)),
+            one_line(row(result)),
+            seconds(result.duration_s),
         )
     return table
 
@@ -89,19 +89,19 @@ def _details(result: Result, group: list[Finding]) -> Table:
     grid, first = _grid(), group[0]
     for finding in group:
         sentence = f"{title(finding)}: {seen(finding, reading_of(result))}"
-        grid.add_row(Text(str(finding.outcome), STYLES[finding.outcome]), Text(one_line(sentence)))
+        grid.add_row(Text(str(finding.outcome), STYLES[finding.outcome]), one_line(sentence))
     for label, text in explanation(first):
-        grid.add_row(label, Text(clean(text)))
+        grid.add_row(label, clean(text))
     note = lowered(first, result.required)
     if note:
-        grid.add_row("note", Text(note))
+        grid.add_row("note", note)
     return grid
 
 
 def _output(check: str, output: str) -> Table:
     grid = _grid()
-    grid.add_row("printed", Text(f"by {one_line(check)}, the last lines:"))
-    grid.add_row("", Text(last_lines(output, OUTPUT_LINES)))
+    grid.add_row("printed", f"by {one_line(check)}, the last lines:")
+    grid.add_row("", last_lines(output, OUTPUT_LINES))
     return grid
 
 

@@ -13,7 +13,7 @@ from preflight.model import Finding, Report, Result, Scalar
 from preflight.outcome import Blame, Outcome, worst
 from preflight.report.numbers import apart, number
 
-_TROUBLE = (Outcome.FAIL, Outcome.ERROR, Outcome.WARN)
+_ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.WARN, Outcome.PASS, Outcome.SKIP)
 
 BLAMED = {
     Blame.NODE: "this node",
@@ -44,7 +44,8 @@ def decisive(result: Result) -> Finding:
 
 def problems(result: Result) -> list[Finding]:
     """The findings that somebody should read, worst first."""
-    return [f for outcome in _TROUBLE for f in result.findings if f.outcome is outcome]
+    troubles = [f for f in result.findings if f.outcome not in (Outcome.PASS, Outcome.SKIP)]
+    return sorted(troubles, key=lambda finding: _ORDER.index(finding.outcome))
 
 
 def alike(result: Result) -> list[list[Finding]]:
@@ -57,8 +58,8 @@ def alike(result: Result) -> list[list[Finding]]:
 
 
 def worst_first(report: Report) -> list[Result]:
-    """The results that somebody should read, in the order of their weight."""
-    return [r for outcome in _TROUBLE for r in report.results if r.outcome is outcome]
+    """The results in the order in which somebody should read about them."""
+    return sorted(report.results, key=lambda result: _ORDER.index(result.outcome))
 
 
 def row(result: Result) -> str:
@@ -153,12 +154,13 @@ def _against_limit(finding: Finding, reading: Any) -> str:
 
 
 def _margin(finding: Finding, observed: str, reading: Any) -> str:
-    """Half the interval of the rate that was judged, as fine as the rate itself is written."""
+    """The interval of the rate that was judged, as fine as the rate itself is written."""
     for rate in _rates(reading):
-        low, high = rate.get("low"), rate.get("high")
+        low = rate.get("low")
         same = rate["value"] == finding.observed and rate["unit"] == finding.unit
-        if same and _is_number(low) and _is_number(high):
-            return f" +- {high / 2 - low / 2:,.{len(observed.partition('.')[2])}f}"
+        # The lower half: the upper one is wider, since a fail has to be surer than a pass.
+        if same and _is_number(low):
+            return f" +- {rate['value'] - low:,.{len(observed.partition('.')[2])}f}"
     return ""
 
 

@@ -74,7 +74,10 @@ def test_a_quota_is_named_with_the_arithmetic_of_the_remedy() -> None:
         ({"own_cpu_share": 0.98}, "used all 8 CPUs", "setup"),
         ({"own_cpu_share": 0.3, "num_workers": 2}, "2 workers used 30% of 8 CPUs", "setup"),
         ({"own_cpu_share": 0.3}, "the workers waited", "unknown"),
-        ({"own_cpu_share": 0.5, "disturbed_share": 0.4}, "others used 40%", "shared"),
+        (
+            {"own_cpu_share": 0.6, "disturbed_share": 0.4},
+            "used all 8 CPUs they may run on (others' 40% left out)", "setup",
+        ),
         (
             {"own_cpu_share": 0.5, "quota_cpus": 4.0, "throttled_percent": 60.0},
             "all of the 4-CPU quota", "setup",
@@ -101,6 +104,17 @@ def test_an_undecided_rate_says_whether_neighbours_or_nearness_did_it() -> None:
 
 def test_a_pass_beside_neighbours_is_a_plain_pass() -> None:
     assert "dataloader.contended" not in judged(reading(disturbed_share=0.3))
+
+
+def test_a_close_rate_beside_neighbours_blames_them() -> None:
+    finding = judged(reading("close", 2500.0, disturbed_share=0.4))["dataloader.supply"]
+    assert finding.cause == (
+        "too close to the limit to be sure: at least 2,425 samples/s, "
+        "while others used 40% of the CPUs"
+    )
+    assert finding.blame == "shared"
+    quiet = judged(reading("close", 2500.0))["dataloader.supply"]
+    assert "used all 8 CPUs" in quiet.cause and quiet.blame == "setup"
 
 
 def test_too_few_blocks_is_undecided() -> None:

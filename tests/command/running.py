@@ -149,9 +149,9 @@ class Gate:
     def assert_nothing_left(self) -> None:
         """No process, no file in the temporary directory, none in /dev/shm."""
         wait_until(self.processes, lambda pids: not pids, _LINGER_S)
-        assert sorted(os.listdir(self.temporary)) == []
-        if self.shm is not None:
-            assert sorted(os.listdir(self.shm)) == []
+        for folder in filter(None, (self.temporary, self.shm)):
+            left = sorted(os.listdir(folder))
+            assert not left, f"left in {folder}: {left}"
 
     def close(self) -> None:
         """End what a test left running, however it ended."""

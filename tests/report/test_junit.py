@@ -155,6 +155,20 @@ def test_numbers_are_never_nan_or_exponents():
     assert b"nan" not in document.lower().replace(b"finan", b"") and b"inf" not in document
 
 
+def test_what_xml_refuses_is_spelt_out_everywhere():
+    odd = "a\x00\x1b[1mb\ufffe\udcffc"
+    finding = SHM.model_copy(
+        update={"outcome": Outcome.FAIL, "unit": odd, "cause": f"because {odd}", "subject": odd}
+    )
+    shown = cases(report(result(odd, Outcome.FAIL, finding, output=odd), reason=odd, exit_code=1))
+    (case,) = shown.values()
+    (failure,) = case.result
+    for text in (case.name, case.classname, failure.message, *failure.text.split("\n")[:1]):
+        assert "a\\x00b\\ufffe\\udcffc" in text
+    assert "\nwhy: because a\\x00b\\ufffe" in failure.text
+    assert failure.text.endswith("last lines printed:\na\\x00b\\ufffe\\udcffc")
+
+
 def test_empty_names_get_one():
     drawn = report(
         result("shm", Outcome.PASS, SHM.model_copy(update={"id": " ", "subject": None})),

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from preflight.outcome import Outcome
 from preflight.report.table import render
 
-from .reports import FAILING, MIXED, REPORTS, SUPPLY, report, result
+from .reports import FAILING, MIXED, PASSING, REPORTS, SUPPLY, report, result
 
 ESCAPE = "\x1b"
 
@@ -60,6 +60,14 @@ def test_markup_and_escapes_are_printed_not_obeyed():
 def test_the_worst_comes_first_below_the_rows():
     page = render(FAILING).decode()
     assert page.index("\nfail  ") < page.index("\nwarn  ")
+
+
+def test_explain_shows_the_findings_that_passed_too():
+    page = render(PASSING, explain=True).decode()
+    assert "\npass        gpus.name [GPU 1]: NVIDIA H100 80GB HBM3\n" in page
+    assert "gpus.name" not in render(PASSING).decode()
+    page = render(FAILING, explain=True).decode()
+    assert page.index("\nfail  ") < page.index("\nwarn  ") < page.index("\npass  ")
 
 
 def test_warnings_of_the_settings_are_notes():

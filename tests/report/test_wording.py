@@ -47,6 +47,8 @@ def test_the_interval_of_the_rate_that_was_judged_is_shown():
     assert seen(SUPPLY, [{"deep": [loader.reading]}]) == "812 +- 22 samples/s of 2,511 needed"
     other = SUPPLY.model_copy(update={"observed": 812.0})
     assert "+-" not in seen(other, loader.reading)
+    ratio = SUPPLY.model_copy(update={"unit": "of the link"})
+    assert "+-" not in seen(ratio, loader.reading)
 
 
 def test_the_interval_is_as_fine_as_the_value():

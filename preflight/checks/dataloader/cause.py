@@ -35,38 +35,48 @@ def of_undecided(seen: DataloaderReading) -> Miss:
 
 def of_close(seen: DataloaderReading) -> Miss:
     """Why a rate near the limit is only a warning."""
-    miss, rate = of_missing(seen), seen.supply_samples_per_s
-    between = "" if rate is None or rate.low is None else f" (at least {rate.low:,.0f} samples/s)"
-    cause = f"too close to the limit to be sure{between}; {miss.cause}"
-    return Miss(cause, miss.remedy, miss.blame)
+    rate, others = seen.supply_samples_per_s, seen.disturbed_share or 0.0
+    between = "" if rate is None or rate.low is None else f": at least {rate.low:,.0f} samples/s"
+    cause = f"too close to the limit to be sure{between}"
+    if others >= seen.max_disturbance:
+        cause += f", while others used {others:.0%} of the CPUs"
+        return Miss(cause, "repeat on a quiet node, or give the job its own CPUs", Blame.SHARED)
+    miss = of_missing(seen)
+    return Miss(f"{cause}; {miss.cause}", miss.remedy, miss.blame)
 
 
 def of_missing(seen: DataloaderReading) -> Miss:
-    """Why the supply is too small, with the remedy that the arithmetic gives."""
-    rate = seen.supply_samples_per_s
-    needed = seen.demand_samples_per_s or seen.limit_samples_per_s
-    own, cpus = seen.own_cpu_share or 0.0, seen.effective_cpus
-    more_cpus = ""
-    if rate is not None and rate.value > 0:
-        exact = needed / rate.value * cpus
-        more_cpus = (
-            f"give the container {math.ceil(exact)} CPUs "
-            f"({needed:,.0f} / {rate.value:,.1f} x {cpus:g} = {exact:.1f})"
-        )
-    if seen.quota_cpus is not None and (
-        own >= _ALL_OF_THE_CPUS or (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
-    ):
-        cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota"
-        return Miss(cause, more_cpus or "raise the CPU limit")
-    if (seen.disturbed_share or 0.0) >= seen.max_disturbance:
-        cause = f"others used {seen.disturbed_share:.0%} of the CPUs meanwhile"
-        return Miss(cause, "repeat on a quiet node, or give the job its own CPUs", Blame.SHARED)
+    """Why the supply is too small, with the remedy that the arithmetic gives.
+
+    The rule that decided has already left out or taken off what neighbours took: what is missing
+    after that is this loader's own.
+    """
+    cpus, others = seen.effective_cpus, seen.disturbed_share or 0.0
+    own = (seen.own_cpu_share or 0.0) / max(1 - others, 0.01)
+    corrected = f" (others' {others:.0%} left out)" if others >= seen.max_disturbance else ""
+    throttled = (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
+    if seen.quota_cpus is not None and (own >= _ALL_OF_THE_CPUS or throttled):
+        cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
+        return Miss(cause, _more_cpus(seen))
     if own >= _ALL_OF_THE_CPUS:
-        cause = f"the loader workers used all {cpus:g} CPUs they may run on"
-        return Miss(cause, more_cpus or "give the job more CPUs")
+        cause = f"the loader workers used all {cpus:g} CPUs they may run on{corrected}"
+        return Miss(cause, _more_cpus(seen))
     if seen.num_workers < math.floor(cpus):
-        cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs"
+        cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
         return Miss(cause, f"set loader.num_workers to {min(16, math.floor(cpus))}")
-    cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs"
+    cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs{corrected}"
     remedy = "look at what they wait for: storage, a lock in the data set, a file server"
     return Miss(cause, remedy, Blame.UNKNOWN)
+
+
+def _more_cpus(seen: DataloaderReading) -> str:
+    """CPUs needed, by the rate that the present ones gave."""
+    rate, cpus = seen.supply_samples_per_s, seen.effective_cpus
+    needed = seen.demand_samples_per_s or seen.limit_samples_per_s
+    if rate is None or rate.value <= 0:
+        return "give the container more CPUs"
+    exact = needed / rate.value * cpus
+    return (
+        f"give the container {math.ceil(exact)} CPUs "
+        f"({needed:,.0f} / {rate.value:,.1f} x {cpus:g} = {exact:.1f})"
+    )
