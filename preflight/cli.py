@@ -1,4 +1,4 @@
-"""The command line: options in, pages and exit code out. The only file that prints."""
+"""The command line: options in, pages and exit code out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preflight import __version__, exit_code, options
+from preflight import __version__, console, exit_code, options
 
 if TYPE_CHECKING:
     from preflight.isolate import Stop
-    from preflight.model import Report
     from preflight.settings import Request
 
 
@@ -54,7 +53,7 @@ def run_command(arguments: list[str]) -> int:
     except OSError as error:
         if error.filename is not None:  # not standard output's: ours to explain
             raise
-        _complain(f"standard output is lost ({error.strerror}); nothing is decided by that")
+        console.complain(f"standard output is lost ({error.strerror}); nothing is decided by that")
         return exit_code.UNDECIDED
     except Exception as error:
         message = getattr(error, "format_message", None)
@@ -71,7 +70,7 @@ def _wrong_usage(text: str, arguments: list[str]) -> int:
     from preflight.last_words import leave_report
 
     hint = f"try: preflight {arguments[0]} --help" if arguments[0] in COMMANDS else ""
-    _complain(f"{text}\n{hint}" if hint else text)
+    console.complain(f"{text}\n{hint}" if hint else text)
     if arguments[0] == "run":
         leave_report(text, arguments, os.environ, exit_code.USAGE)
     return exit_code.USAGE
@@ -79,7 +78,7 @@ def _wrong_usage(text: str, arguments: list[str]) -> int:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        _print(f"preflight {__version__}\n")
+        console.write(f"preflight {__version__}\n")
         raise typer.Exit(0)
 
 
@@ -149,7 +148,9 @@ def run(
     talk = Talk(note=lines.note, progress=lines.progress)
     report = Gate(asked, os.environ, stop, talk, (warning,) if warning else ()).run()
     lines.clear()
-    _show_verdict(report, format, quiet=quiet, color=_colored(no_color), explain=explain)
+    console.show_verdict(
+        report, format, quiet=quiet, color=console.colored(no_color), explain=explain
+    )
     return report.exit_code
 
 
@@ -160,7 +161,7 @@ def checks(
     """List the checks, whether the thresholds run them, and whether they apply to this machine."""
     from preflight import pages
 
-    return _page(lambda: pages.checks(_request(context, thresholds, set_=set_), os.environ))
+    return console.page(lambda: pages.checks(_request(context, thresholds, set_=set_), os.environ))
 
 
 @app.command()
@@ -175,7 +176,9 @@ def explain(
     """What a check measures, its limits and where they come from, its findings and remedies."""
     from preflight import pages
 
-    return _page(lambda: pages.explain(check, _request(context, thresholds, workload, gpu, set_)))
+    return console.page(
+        lambda: pages.explain(check, _request(context, thresholds, workload, gpu, set_))
+    )
 
 
 @app.command()
@@ -186,7 +189,7 @@ def info(
     from preflight import pages
 
     options.one_of("--format", format, ("table", "json"))
-    return _page(lambda: pages.info(os.environ, as_json=format == "json"))
+    return console.page(lambda: pages.info(os.environ, as_json=format == "json"))
 
 
 @app.command()
@@ -202,8 +205,8 @@ def report(
     from preflight import pages
 
     options.one_of("--format", format, options.FORMATS)
-    drawing = _table_options(_colored(no_color), explain) if format == "table" else {}
-    return _page(lambda: pages.saved_report(file, format, drawing))
+    drawing = console.table_options(console.colored(no_color), explain) if format == "table" else {}
+    return console.page(lambda: pages.saved_report(file, format, drawing))
 
 
 @thresholds_app.command("list")
@@ -211,7 +214,7 @@ def thresholds_list() -> int:
     """The threshold sets, GPU and workload files that come with preflight."""
     from preflight import pages
 
-    return _page(pages.thresholds_list)
+    return console.page(pages.thresholds_list)
 
 
 @thresholds_app.command("show")
@@ -229,7 +232,7 @@ def thresholds_show(
     from preflight import pages
 
     request = _request(context, name, workload, gpu, set_)
-    return _page(lambda: pages.thresholds_show(request, effective=effective))
+    return console.page(lambda: pages.thresholds_show(request, effective=effective))
 
 
 @thresholds_app.command("validate")
@@ -240,9 +243,9 @@ def thresholds_validate(
     from preflight import pages
 
     good, wrong = pages.thresholds_validate(files)
-    _print("".join(f"{line}\n" for line in good))
+    console.write("".join(f"{line}\n" for line in good))
     for line in wrong:
-        _complain(line)
+        console.complain(line)
     return exit_code.USAGE if wrong else exit_code.PASS
 
 
@@ -251,7 +254,7 @@ def thresholds_schema() -> int:
     """The JSON Schema of a threshold file, for editors."""
     from preflight import pages
 
-    return _page(pages.thresholds_schema)
+    return console.page(pages.thresholds_schema)
 
 
 def _request(
@@ -288,73 +291,3 @@ def _stop_on_signals(stop: Stop) -> None:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(name) is not signal.SIG_IGN:
             signal.signal(name, note)
-
-
-# -- printing ---------------------------------------------------------------------------------
-
-
-def _page(make: Any) -> int:
-    """Print what `make` returns; wrong input is exit 2 with its own words."""
-    from preflight.plan import UsageError
-    from preflight.tree import SettingsError
-
-    try:
-        text = make()
-    except (UsageError, SettingsError) as error:
-        _complain(str(error))
-        return exit_code.USAGE
-    _print(text)
-    return exit_code.PASS
-
-
-def _show_verdict(report: Report, format: str, *, quiet: bool, color: bool, explain: bool) -> None:
-    """Print the verdict. A lost standard output is said on standard error; the code stays."""
-    from preflight.report import FORMATS as RENDER
-    from preflight.report.headline import headline
-
-    line = f"{headline(report)}\n"
-    wrong_usage = report.exit_code == exit_code.USAGE
-    if wrong_usage:
-        _complain(report.reason or "")
-    try:
-        if format == "table" and (quiet or wrong_usage):
-            _print("" if wrong_usage else line)
-        elif format == "table":
-            _print(RENDER["table"](report, **_table_options(color, explain)).decode())
-        else:
-            _print(RENDER[format](report).decode())
-    except OSError as error:
-        _complain(f"standard output is lost ({error.strerror}): {line}")
-    except Exception as error:  # a fault in a page must not cost the verdict
-        _complain(f"--format {format} failed ({type(error).__name__}: {error})")
-        _complain(line)
-
-
-def _table_options(color: bool, explain: bool) -> dict[str, Any]:
-    import shutil
-
-    return {
-        "width": shutil.get_terminal_size((100, 24)).columns,
-        "color": color,
-        "explain": explain,
-    }
-
-
-def _colored(no_color: bool) -> bool:
-    plain = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not plain and sys.stdout.isatty()
-
-
-def _print(text: str) -> None:
-    """Write to standard output, all of it, now. Raises OSError when it is closed or full."""
-    sys.stdout.buffer.write(text.encode(errors="replace"))
-    sys.stdout.flush()
-
-
-def _complain(text: str) -> None:
-    try:
-        for line in text.splitlines():
-            sys.stderr.write(f"preflight: {line}\n")
-        sys.stderr.flush()
-    except OSError:
-        pass  # nowhere left to say it; the exit code still does

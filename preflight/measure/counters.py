@@ -137,7 +137,7 @@ class Slot:
         )
 
     def _names(self, used: int) -> list[bytes]:
-        starts = (self._first_name + number * NAME_BYTES for number in range(used))
+        starts = (self._first_name + number * NAME_BYTES for number in range(min(used, MAX_NAMES)))
         return [self._memory[at : at + NAME_BYTES] for at in starts]
 
 
