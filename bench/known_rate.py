@@ -34,8 +34,8 @@ _QUIET_S, _DISTURBED_S = 29.0, 42.0
 _TRIES = 2
 _CPUS = len(os.sched_getaffinity(0))
 _BATCH = 16
-_SLEEPERS, _SLEEP_S = 4, 0.005
-_BURNERS, _BURN_S = min(8, _CPUS), 0.004
+_WORKERS = min(8, _CPUS)
+_SLEEP_S, _BURN_S = 0.004, 0.004
 
 
 @dataclass
@@ -55,13 +55,10 @@ def measure(repeat: int) -> list[Row]:
     from bench.known_loader import Busy, Recorder, Sleeping
 
     rows = []
-    for name, dataset, workers in (
-        ("sleeping", Sleeping(_SLEEP_S), _SLEEPERS),
-        ("CPU-bound", Busy(_BURN_S), _BURNERS),
-    ):
+    setup = setup_of(_WORKERS)
+    for name, dataset in (("sleeping", Sleeping(_SLEEP_S)), ("CPU-bound", Busy(_BURN_S))):
         quiet = Cell(nullcontext, _QUIET_S)
         disturbed = Cell(lambda: neighbours(_CPUS), _DISTURBED_S)
-        setup = setup_of(workers)
         for _ in range(repeat):
             recorder = Recorder(dataset, setup)
             try:

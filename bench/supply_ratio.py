@@ -26,7 +26,7 @@ _WINDOW_S = 6
 _WORKERS = min(8, len(os.sched_getaffinity(0)))
 _BATCH, _PREFETCH = 32, 2
 _SAMPLE = Sample(codec="jpeg", encoded_bytes=110_000, shape=(3, 224, 224), dtype="uint8")
-_NEVER = "0.000000001"
+_NEVER = "1.0e-20"
 _PLAIN = Path(__file__).with_name("plain_loop.py")
 
 
@@ -68,7 +68,8 @@ def _preflight(folder: str, about: float) -> float:
     run = gate("--check", "dataloader", "--data", folder, *options)
     window_s = float(run.loader["reading"]["window_s"])
     if window_s < _WINDOW_S:
-        raise RuntimeError(f"the window ended after {window_s:.1f} s with {run.verdict}")
+        reason = run.loader["reason"] or run.verdict
+        raise RuntimeError(f"the window ended after {window_s:.1f} s: {reason}")
     return rate_of_all(run.loader["reading"]["blocks"])
 
 

@@ -109,7 +109,7 @@ def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
 
     channel.send("started")
     path = request["path"]
-    state = look(path) if os.path.lexists(path) else None
+    state = look(path, request["codec"]) if os.path.lexists(path) else None
     channel.send("reading", reading=state)
     channel.send("done")
 

@@ -29,10 +29,9 @@ from preflight.plan import Plan, UsageError, make_job, make_plan, select
 from preflight.report import FORMATS
 from preflight.report.headline import headline, reason
 from preflight.runner import Runner, not_reached
-from preflight.settings import Request, Settings, resolve
+from preflight.settings import SHIPPED, Request, Settings, resolve
 from preflight.tree import SettingsError, did_you_mean
 
-SHIPPED = Path(__file__).parent / "thresholds"
 _DATA_ANSWER_S = 5.0
 _TERMINATION_LOG = Path("/dev/termination-log")
 _TERMINATION_BYTES = 4096  # kubelet cuts longer messages
@@ -161,13 +160,11 @@ class Gate:
                     "the thresholds expect a data path (expect.data): name it with --data"
                 )
             return None
-        if settings.sample.codec != "jpeg":
-            raise UsageError(
-                f"--data {path}: this version reads folders of images, and the workload "
-                f"{settings.workload} has codec {settings.sample.codec}: leave --data away"
-            )
         ended = run_isolated(
-            {"task": "look", "path": path, "scratch": secrets.token_hex(4)},
+            {
+                "task": "look", "path": path, "codec": settings.sample.codec,
+                "scratch": secrets.token_hex(4),
+            },
             timeout_s=_DATA_ANSWER_S, total_s=_DATA_ANSWER_S, stop=self._stop,
         )  # fmt: skip
         if ended.kind in ("timeout", "stopped"):

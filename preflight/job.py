@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 DTYPE_BYTES = {"uint8": 1, "float16": 2, "float32": 4, "int64": 8}
 PAGE_BYTES = 4096  # tensors in /dev/shm are rounded up to pages
@@ -33,6 +33,15 @@ class Sample(Section):
     encoded_bytes: int = Field(gt=0, description="bytes of one sample on disk")
     shape: tuple[Positive, ...] = Field(min_length=1, max_length=6, strict=False)
     dtype: Literal["uint8", "float16", "float32", "int64"]
+
+    @model_validator(mode="after")
+    def _an_image_has_channels_height_and_width(self) -> Sample:
+        if self.codec == "jpeg" and (len(self.shape) != 3 or self.shape[0] not in (1, 3)):
+            raise ValueError(
+                f"shape is {list(self.shape)}, but an image needs [channels, height, width] with 1 "
+                "or 3 channels: correct it, or set codec to raw"
+            )
+        return self
 
     def tensor_bytes(self) -> int:
         """Bytes of one sample as a tensor."""

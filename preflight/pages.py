@@ -13,11 +13,17 @@ from preflight.facts import Facts
 from preflight.machine.facts import gather
 from preflight.machine.root import host
 from preflight.plan import UsageError
-from preflight.settings import Request, Settings, describe, list_shipped, resolve, validate_file
+from preflight.settings import (
+    SHIPPED,
+    Request,
+    Settings,
+    describe,
+    list_shipped,
+    resolve,
+    validate_file,
+)
 from preflight.threshold_schema import schema
 from preflight.tree import SettingsError, did_you_mean
-
-SHIPPED = Path(__file__).parent / "thresholds"
 
 
 def checks(request: Request, environ: Mapping[str, str]) -> str:

@@ -5,8 +5,8 @@ Parent and child know it by the same token: whichever of them outlives the other
 
 from __future__ import annotations
 
+import os
 import shutil
-import tempfile
 import threading
 from pathlib import Path
 
@@ -20,11 +20,14 @@ class Scratch:
         self.token = token
 
     def path(self) -> Path | None:
-        """Where it is or would be; None when no temporary directory is writable."""
-        try:
-            return Path(tempfile.gettempdir(), f"preflight-{self.token}")
-        except FileNotFoundError:
-            return None
+        """Where it is or would be; None when no temporary directory is writable.
+
+        The working directory is not tried, as tempfile would: it may be the job's own.
+        """
+        for parent in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp"):
+            if parent and os.access(parent, os.W_OK | os.X_OK):
+                return Path(parent, f"preflight-{self.token}")
+        return None
 
     def make(self) -> Path | None:
         """Create it; None when that is not possible."""

@@ -195,6 +195,8 @@ def _sentence(problems: list[_Problem], model: type[BaseModel]) -> str:
         return f"unknown key.{did_you_mean(first.path.rpartition('.')[2], keys)}"
     if first.kind == "missing":
         return f"{first.rest[-1]} is missing: add it, or extend a base file that has it"
+    if first.kind == "value_error":  # a model's own sentence
+        return first.message.removeprefix("Value error, ")
     bounds = [
         _BOUNDS[problem.kind].format(**problem.context)
         for problem in problems

@@ -20,6 +20,9 @@ from preflight.sections import Checks, ExpectSection, RunSection, build, validat
 from preflight.strict_yaml import parse_value
 from preflight.tree import Branch, SettingsError, Value, did_you_mean, flatten, merge, put
 
+SHIPPED = Path(__file__).parent / "thresholds"
+"""The threshold files that come with preflight."""
+
 SET_ENVIRONMENT = "PREFLIGHT_SET"
 SET_OPTION = "--set"
 

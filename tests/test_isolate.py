@@ -148,9 +148,8 @@ def test_the_users_folder_cannot_shadow_a_module(
     (tmp_path / "queue.py").write_text("raise RuntimeError('shadowed')")
     (tmp_path / "json.py").write_text("raise RuntimeError('shadowed')")
     monkeypatch.chdir(tmp_path)
-    ended = isolate.run(
-        {"task": "look", "path": str(tmp_path), "scratch": "test"}, timeout_s=10, stop=Stop()
-    )
+    request = {"task": "look", "path": str(tmp_path), "codec": "jpeg", "scratch": "test"}
+    ended = isolate.run(request, timeout_s=10, stop=Stop())
     assert (ended.kind, ended.answer) == ("done", "no_image")
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,18 +56,6 @@ class Generated:
     def name(self, index: int) -> str:
         """Its number: there is no file to look for."""
         return f"generated sample {index}"
-
-
-def new_directory() -> str | None:
-    """A fresh directory for generated files, for the caller to remove; None when none can be made.
-
-    The working directory is not tried, as tempfile would: it may be the job's own.
-    """
-    for parent in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp"):
-        if parent:
-            with suppress(OSError):
-                return tempfile.mkdtemp(prefix="preflight-data-", dir=parent)
-    return None
 
 
 def how_many(codec: Codec, encoded_bytes: int, limit_bytes: int = FILE_BYTES) -> int:

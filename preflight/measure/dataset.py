@@ -43,9 +43,9 @@ def transform(
     """Random-resized crop to `shape` (channels 1 or 3, height, width), flip, CHW tensor of `dtype`.
 
     Floating-point types are normalised with ImageNet's mean and standard deviation (one channel:
-    their averages); integer types keep 0 to 255. Raises ValueError for other shapes.
+    their averages); integer types keep 0 to 255.
     """
-    channels, height, width = _image_shape(shape)
+    channels, height, width = shape  # `Sample` has seen to it
     image = image.resize((width, height), Image.Resampling.BILINEAR, _crop_box(image.size, rng))
     if channels == 1:
         image = image.convert("L")
@@ -87,8 +87,6 @@ class SampleDataset(Dataset[torch.Tensor]):
     ) -> None:
         if len(source) == 0:
             raise ValueError("there is no sample to load")
-        if sample.codec == "jpeg":
-            _image_shape(sample.shape)
         self._source = source
         self._sample = sample
         self._seed = seed
@@ -144,15 +142,6 @@ class EndlessShuffle(Sampler[int]):
         generator = torch.Generator().manual_seed(self._seed)
         while True:
             yield from torch.randperm(self._count, generator=generator).tolist()
-
-
-def _image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    if len(shape) != 3 or shape[0] not in (1, 3):
-        raise ValueError(
-            f"sample.shape is {list(shape)}, but an image needs [channels, height, width] with "
-            "1 or 3 channels: correct it, or set sample.codec to raw"
-        )
-    return shape[0], shape[1], shape[2]
 
 
 def _crop_box(size: tuple[int, int], rng: random.Random) -> tuple[int, int, int, int]:

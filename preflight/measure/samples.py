@@ -14,7 +14,7 @@ from preflight.checks.contract import Unit
 from preflight.data.generated import generate
 from preflight.data.image_folder import FileSource, Listing, list_images
 from preflight.data.source import Source
-from preflight.job import DataState
+from preflight.job import Codec, DataState
 
 DATA_ANSWER_S = 5.0
 """Between two directory entries; longer is a hang (design: an existing path that is silent)."""
@@ -38,24 +38,27 @@ def find(unit: Unit) -> Found:
         source = generate(unit.job.sample, unit.job.seed, None if folder is None else str(folder))
         return Found(None, source)
     unit.progress(f"listing {unit.job.data}")
-    listing = _list(unit.job.data)
+    listing = _list(unit.job.data, unit.job.sample.codec)
     if listing is None:
         return Found("no_answer", None)
-    if not listing.paths:
-        return Found("no_image", None)
-    return Found("ok", FileSource(listing.paths))
+    if listing.paths:
+        return Found("ok", FileSource(listing.paths))
+    if listing.unreadable_folders:
+        return Found("unreadable", None)
+    return Found("no_image" if listing.other_files else "empty", None)
 
 
-def _list(path: str) -> Listing | None:
+def _list(path: str, codec: Codec) -> Listing | None:
     """The listing; None when the file system went silent for DATA_ANSWER_S."""
     answers: list[Listing | OSError] = []
     beat = [time.monotonic()]
 
+    def note(entries: int) -> None:
+        beat.append(time.monotonic())
+
     def work() -> None:
         try:
-            answers.append(
-                list_images(path, on_progress=lambda entries: beat.append(time.monotonic()))
-            )
+            answers.append(list_images(path, codec=codec, on_progress=note))
         except OSError as error:
             answers.append(error)
 

@@ -9,14 +9,19 @@ from PIL import Image
 
 
 def write_images(folder: Path, count: int, corrupt: int = 0) -> list[str]:
-    """`count` JPEGs of 32 x 32 in two class folders, `corrupt` of them cut short; those names."""
+    """`count` JPEGs of 32 x 32 in two class folders, `corrupt` of them cut short; those names.
+
+    The corrupt ones lie apart: the loader gives up after many in a row.
+    """
     file = io.BytesIO()
     Image.effect_noise((32, 32), 60).convert("RGB").save(file, "JPEG")
     good, broken = file.getvalue(), []
-    for number in range(count):
+    every = count // corrupt if corrupt else count + 1
+    for number in range(1, count + 1):
         path = folder / f"class{number % 2}" / f"{number:04d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(good if number >= corrupt else good[:100])
-        if number < corrupt:
+        bad = number % every == 0 and len(broken) < corrupt
+        path.write_bytes(good[:100] if bad else good)
+        if bad:
             broken.append(path.name)
     return broken

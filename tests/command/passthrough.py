@@ -7,6 +7,7 @@ Run as: passthrough.py SOURCE MOUNTPOINT CONTROL. CONTROL is a JSON file, read a
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import sys
@@ -20,10 +21,14 @@ from mfusepy import FUSE, FuseOSError, Operations
 _STAT = ("st_mode", "st_nlink", "st_size", "st_uid", "st_gid")
 
 
-def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*given: Any) -> Any:
+def _commanded(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """First wait as the control file says, then do it on the folder behind."""
+
+    @functools.wraps(operation)
+    def call(self: Passthrough, path: str, *given: Any) -> Any:
+        self.wait(operation.__name__)
         try:
-            return function(*given)
+            return operation(self, self.source + path, *given)
         except OSError as error:
             raise FuseOSError(error.errno or errno.EIO) from None
 
@@ -31,18 +36,14 @@ def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Passthrough(Operations):
-    """Every operation first waits as the control file says."""
+    """The folder behind, with its answers held back."""
 
     use_ns = True
 
     def __init__(self, source: str, control: str) -> None:
-        self._source, self._control = source, Path(control)
+        self.source, self._control = source, Path(control)
 
-    def __call__(self, operation: str, path: str, *given: Any) -> Any:
-        self._wait(operation)
-        return _translated(getattr(self, operation))(self._source + path, *given)
-
-    def _wait(self, operation: str) -> None:
+    def wait(self, operation: str) -> None:
         while operation in (orders := self._orders()).get("hang", ()):
             time.sleep(0.05)
         time.sleep(orders.get("delay", {}).get(operation, 0))
@@ -54,41 +55,53 @@ class Passthrough(Operations):
             return {}
         return orders
 
+    @_commanded
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         status = os.lstat(path)
         times = {f"st_{t}time": getattr(status, f"st_{t}time_ns") for t in "amc"}
         return {**{name: getattr(status, name) for name in _STAT}, **times}
 
+    @_commanded
     def readdir(self, path: str, fh: int) -> list[str]:
         return [".", "..", *os.listdir(path)]
 
+    @_commanded
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags)
 
+    @_commanded
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
+    @_commanded
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         return os.pread(fh, size, offset)
 
+    @_commanded
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         return os.pwrite(fh, data, offset)
 
+    @_commanded
     def truncate(self, path: str, length: int, fh: int | None = None) -> None:
         os.truncate(path, length)
 
+    @_commanded
     def chmod(self, path: str, mode: int) -> None:
         os.chmod(path, mode)
 
+    @_commanded
     def mkdir(self, path: str, mode: int) -> None:
         os.mkdir(path, mode)
 
+    @_commanded
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
+    @_commanded
     def rename(self, path: str, new: str) -> None:
-        os.rename(path, self._source + new)
+        os.rename(path, self.source + new)
 
+    @_commanded
     def release(self, path: str, fh: int) -> None:
         os.close(fh)
 

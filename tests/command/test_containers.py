@@ -18,8 +18,9 @@ pytestmark = pytest.mark.timeout(120)
 _CGROUP = Path("/sys/fs/cgroup")
 needs_mounts = pytest.mark.skipif(not can_mount(), reason="mounting needs root (unshare -m)")
 
-# 256 images of 150 kB are 38.5 MB a batch: not two of them fit into 64 MiB.
+# 256 samples of 150 kB are 38.5 MB a batch: not two of them fit into 64 MiB.
 BIG_BATCHES = ("--set=loader.batch_size=256", "--set=loader.num_workers=1",
+               "--set=sample.codec=raw", "--set=sample.encoded_bytes=150528",
                "--set=shm.min_free_gib=0")  # fmt: skip
 DEFAULT_SHM = in_own_mounts("mount -t tmpfs -o size=64m tmpfs /dev/shm")
 
@@ -133,6 +134,7 @@ def test_without_a_temporary_directory_there_is_still_an_answer(gate: Gate, data
     ran = gate.run(
         "run", "--thresholds=cpu", "--set=loader.num_workers=1", "--set=shm.min_free_gib=0",
         "--set=dataloader.min_samples_per_s=0.5", "--set=limits.min_memory_headroom_gib=0",
+        "--set=loader.timeout_s=5", "--set=stats.no_batch_s=5",
         *(["--data", str(gate.folder / "data")] if data == "own" else []),
         wrapped=no_temporary_directory(gate), cwd="/proc",
         env={**environment, "TMPDIR": "/nowhere"},

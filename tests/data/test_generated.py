@@ -1,14 +1,12 @@
 import io
 import os
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from preflight.data import generated
-from preflight.data.generated import FILE_BYTES, MEMORY_BYTES, generate, how_many, new_directory
+from preflight.data.generated import FILE_BYTES, MEMORY_BYTES, generate, how_many
 from preflight.data.images import decode
 from preflight.job import Sample
 
@@ -116,24 +114,3 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_directory_that_went_away_is_no_error(tmp_path):
     assert len(generate(raw(100), 1, str(tmp_path / "gone"))) == 64
-
-
-def test_new_directories_are_fresh_and_where_tmpdir_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    first, second = new_directory(), new_directory()
-    assert first != second
-    assert Path(first).parent == Path(second).parent == tmp_path
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
-    third = new_directory()
-    assert Path(third).parent in (Path("/tmp"), Path("/var/tmp"))
-    os.rmdir(third)
-
-
-def test_no_directory_where_nothing_is_writable(tmp_path, monkeypatch):
-    def refuse(**_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    assert generated.new_directory() is None
-    assert not os.listdir(tmp_path)

@@ -127,7 +127,7 @@ def test_a_slow_listing_that_keeps_answering_is_not_a_hang(
         for entry in range(6):
             time.sleep(0.1)
             options["on_progress"](entry)
-        return image_folder.list_images(path)
+        return image_folder.list_images(path, codec=options["codec"])
 
     monkeypatch.setattr(samples, "list_images", slow)
     monkeypatch.setattr(samples, "DATA_ANSWER_S", 0.4)
@@ -135,9 +135,15 @@ def test_a_slow_listing_that_keeps_answering_is_not_a_hang(
     assert found.state == "ok" and found.source is not None and len(found.source) == 3
 
 
-def test_an_emptied_folder_holds_no_image(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    assert samples.find(unit(tmp_path, data=str(tmp_path / "data"))).state == "no_image"
+def test_a_folder_that_has_no_image_by_now(tmp_path: Path) -> None:
+    """The first look found some: they may have gone since."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    photos = unit(tmp_path, data=str(folder), sample={"codec": "jpeg"})
+    assert samples.find(photos).state == "empty"
+    (folder / "labels.csv").write_text("1,2")
+    assert samples.find(photos).state == "no_image"
+    assert samples.find(unit(tmp_path, data=str(folder))).state == "ok"  # raw: every file
 
 
 @pytest.mark.parametrize(("cpus", "processes"), [(0.0, 0), (0.5, 1), (1.5, 2)])
