@@ -55,10 +55,8 @@ def test_the_sdist_holds_files_where_the_checkout_has_a_link(built: Path) -> Non
 def test_a_wheel_built_from_the_sdist_works(built: Path, tmp_path: Path) -> None:
     """`build` makes the wheel from the sdist: install it beside nothing of the checkout."""
     (wheel,) = built.glob("*.whl")
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), str(wheel)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path)]
+    done = subprocess.run([*install, str(wheel)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import preflight\n"

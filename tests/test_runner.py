@@ -1,4 +1,4 @@
-"""The runner over made-up checks: order, needs, deadlines, lowering, and everything that goes wrong."""
+"""The runner over made-up checks: order, needs, deadlines, lowering, and what goes wrong."""
 
 from __future__ import annotations
 
