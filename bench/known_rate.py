@@ -19,11 +19,10 @@ from bench.neighbour import neighbours
 from bench.replay import OVER, UNDER, Setup, Tally, replay, truth
 from bench.table import Row
 from preflight import checks
-from preflight.gate import SHIPPED
 from preflight.machine.facts import gather
 from preflight.machine.root import host
 from preflight.plan import make_job
-from preflight.settings import Request, resolve
+from preflight.settings import SHIPPED, Request, resolve
 
 if TYPE_CHECKING:
     from bench.known_loader import Recorder

@@ -59,10 +59,15 @@ def at_most(
 
 
 def holds(
-    id: str, ok: bool, observed: Scalar, miss: Miss, *, subject: str | None = None
+    id: str,
+    ok: bool,
+    observed: Scalar,
+    miss: Miss,
+    unit: str | None = None,
+    subject: str | None = None,
 ) -> Finding:
     """Pass when a yes-or-no statement about the machine is true."""
-    finding = Finding(id=id, outcome=Outcome.PASS, subject=subject, observed=observed)
+    finding = Finding(id=id, outcome=Outcome.PASS, subject=subject, observed=observed, unit=unit)
     return finding if ok else missed(finding, miss)
 
 

@@ -172,9 +172,10 @@ class Runner:
             timeout_s=timeout_s,
             stopped_by=self.stop.signal.name if self.stop.signal else None,
             oom_kills=kills,
-            # A quarter more than the bare need, as shm.margin suggests; twice what was not enough.
+            # A quarter more than the bare need, as shm.margin suggests; what was there was not
+            # enough memory, so as much again.
             shm_gib=-(-int(1.25 * self.plan.job.shm_bytes()) // _GIB),
-            memory_gib=int(2 * self.plan.facts.memory.headroom_gib) + 1,
+            more_memory_gib=max(1, round(self.plan.facts.memory.headroom_gib)),
         )
 
 

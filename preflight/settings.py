@@ -174,11 +174,21 @@ def _settings(merged: Branch, layers: tuple[str, ...], checks: Checks) -> Settin
         gpu=str(values["gpu"].value),
         workload=str(values["workload"].value),
         limits={
-            id: build(merge(tree, demand_from), id, limits)
+            id: _with_sources(build(merge(tree, demand_from), id, limits), id, values)
             for id, limits in checks.items()
             if id in tree.children
         },
     )
+
+
+def _with_sources(limits: Limits, id: str, values: Mapping[str, Setting]) -> Limits:
+    """The limits with the sources that the files name beside their numbers."""
+    sources = {
+        key.removeprefix(f"{id}."): setting.source
+        for key, setting in values.items()
+        if key.startswith(f"{id}.") and setting.source
+    }
+    return limits.model_copy(update={"sources": sources or None})
 
 
 def _validate_layers(layers: Sequence[Layer], checks: Checks) -> None:

@@ -14,7 +14,7 @@ from preflight.outcome import Blame, Outcome
 
 AROUND = Circumstances(
     check="dataloader", subject="rank 0", timeout_s=60.0, stopped_by=None, oom_kills=0, shm_gib=2,
-    memory_gib=16,
+    more_memory_gib=16,
 )  # fmt: skip
 
 

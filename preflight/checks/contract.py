@@ -30,6 +30,13 @@ class Limits(Section):
 
     required: bool = Field(description="false lowers this check's fail and error to a warning")
     timeout_s: float = Field(gt=0, description="the check is stopped after so long")
+    sources: dict[str, str] | None = Field(
+        default=None, description="filled in: where each limit that names its source comes from"
+    )
+
+    def source(self, name: str) -> str | None:
+        """The source that the threshold file names for one limit."""
+        return (self.sources or {}).get(name)
 
 
 class Reading(BaseModel):

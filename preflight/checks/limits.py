@@ -120,15 +120,19 @@ def _workers(seen: LimitsReading, limits: LimitsLimits) -> Finding:
     # One worker has to run even where less than one CPU is given.
     if seen.planned_workers == 1:
         ratio = min(ratio, 1.0)
+    source = limits.source("max_workers_per_cpu") if outcome is Outcome.FAIL else None
     miss = Miss(cause, remedy, outcome=outcome)
-    return at_most("limits.workers_per_cpu", ratio, limit, "workers/CPU", miss)
+    return at_most("limits.workers_per_cpu", ratio, limit, "workers per CPU", miss, source=source)
 
 
 def _memory(seen: LimitsReading, limits: LimitsLimits) -> Finding:
     cause = f"{seen.memory_headroom_gib:.2f} GiB can still be allocated ({seen.memory_from})"
     need = limits.min_memory_headroom_gib
-    miss = Miss(cause, MORE_MEMORY.format(gib=f"{need:g}") + "; or end what fills it")
-    return at_least("limits.memory_headroom", round(seen.memory_headroom_gib, 3), need, "GiB", miss)
+    seen_gib = round(seen.memory_headroom_gib, 3)
+    more = MORE_MEMORY.format(gib=f"{max(0.1, need - seen_gib):.1f}")
+    source = limits.source("min_memory_headroom_gib")
+    miss = Miss(cause, f"end what fills it, or {more}")
+    return at_least("limits.memory_headroom", seen_gib, need, "GiB", miss, source=source)
 
 
 CHECK = Check(

@@ -104,13 +104,16 @@ def judge(readings: Sequence[ShmReading], limits: ShmLimits) -> list[Finding]:
     small = Miss(cause, more_shm)
     findings.append(at_least("shm.need", free, need, "GiB", small, subject=where))
     floor = Miss(f"{where} has {free:g} GiB free of {seen.size_gib:.4g}", more_shm)
-    findings.append(at_least("shm.floor", free, limits.min_free_gib, "GiB", floor, subject=where))
+    source = limits.source("min_free_gib")
+    findings.append(
+        at_least("shm.floor", free, limits.min_free_gib, "GiB", floor, subject=where, source=source)
+    )
     headroom = round(seen.memory_headroom_gib, 4)
     cause = (
         f"pages in {where} count against the memory limit, which leaves {headroom:g} GiB: "
         "the kernel would kill the job, not report a full mount"
     )
-    behind = Miss(cause, MORE_MEMORY.format(gib=f"{seen.need_gib + seen.memory_headroom_gib:.0f}"))
+    behind = Miss(cause, MORE_MEMORY.format(gib=f"{max(0.1, need - headroom):.1f}"))
     findings.append(at_least("shm.memory_behind", headroom, need, "GiB", behind, subject=where))
     if seen.written_gib is not None:
         cause = (
@@ -119,7 +122,7 @@ def judge(readings: Sequence[ShmReading], limits: ShmLimits) -> list[Finding]:
         failed = Miss(cause, more_shm)
         written = round(seen.written_gib, 4)
         findings.append(
-            holds("shm.write_back", seen.write_error is None, written, failed, subject=where)
+            holds("shm.write_back", seen.write_error is None, written, failed, "GiB", where)
         )
     cause = "files that an earlier job left behind: " + ", ".join(seen.stale_files)
     stale = Miss(cause, "remove them once no process uses them (fuser)", outcome=Outcome.WARN)

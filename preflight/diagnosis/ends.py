@@ -21,8 +21,8 @@ class Circumstances:
     oom_kills: int | None
     """Counted in the memory cgroup meanwhile; None where it is not told."""
     shm_gib: int
-    memory_gib: int
-    """What remedies suggest, whole GiB."""
+    more_memory_gib: int
+    """What remedies suggest, whole GiB: a size of /dev/shm, and how much more memory."""
 
 
 def finding(ended: Ended, around: Circumstances) -> Finding:
@@ -58,7 +58,7 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
         return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
     known = explain(ended.text, ended.output, ended.exit_signal, around.oom_kills)
     if known is not None:
-        gib = {"shm": around.shm_gib, "memory": around.memory_gib}.get(known.gib, 0)
+        gib = {"shm": around.shm_gib, "memory": around.more_memory_gib}.get(known.gib, 0)
         return known.outcome, known.cause + doing, known.remedy.format(gib=gib), known.blame
     if ended.kind == "timeout" and not ended.started:
         cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"

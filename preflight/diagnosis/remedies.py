@@ -6,6 +6,6 @@ MORE_SHM = (
     "or use fewer workers, a smaller batch or a smaller prefetch_factor"
 )
 MORE_MEMORY = (
-    "raise the container's memory limit to at least {gib} GiB (docker run --memory={gib}g; "
-    "Kubernetes: resources.limits.memory: {gib}Gi), or use fewer workers or a smaller batch"
+    "raise the container's memory limit by at least {gib} GiB (docker run --memory; Kubernetes: "
+    "resources.limits.memory), or use fewer workers or a smaller batch"
 )

@@ -84,7 +84,12 @@ def _note(report: Report) -> str:
     if said == "PASS":
         warnings = _count(report, Outcome.WARN)
         notes = [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
-        return ", ".join(notes + ([] if options.get("data") else ["storage not measured"]))
+        if not options.get("data"):
+            notes.append("storage not measured")
+        workload = report.settings.values.get("workload")
+        if workload is not None and workload.value == "none":
+            notes.append("no workload named")
+        return ", ".join(notes)
     return "" if said in ("FAIL", "UNDECIDED") else f"exit code {report.exit_code}"
 
 

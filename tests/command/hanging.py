@@ -25,6 +25,7 @@ class Storage:
     folder: Path
     source: Path
     control: Path
+    server: subprocess.Popen[bytes]
 
     def hang(self, *operations: str) -> None:
         """From now on these operations do not answer."""
@@ -37,6 +38,11 @@ class Storage:
     def heal(self) -> None:
         """Answer everything, also what waits now."""
         self._order({})
+
+    def die(self) -> None:
+        """Be as a file server that is gone: the mount stays and answers with errors."""
+        self.server.kill()
+        self.server.wait()
 
     def _order(self, orders: object) -> None:
         new = self.control.with_suffix(".new")
@@ -53,21 +59,22 @@ def storage(place: Path) -> Iterator[Storage]:
         pytest.skip(f"no FUSE library here: {error}")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("/dev/fuse is not there or not ours to use")
-    mounted = Storage(place / "mounted", place / "source", place / "control.json")
-    for folder in (mounted.folder, mounted.source):
-        folder.mkdir(parents=True)
-    command = [sys.executable, str(_SCRIPT), *map(str, (mounted.source, mounted.folder, mounted.control))]
+    folder, source, control = place / "mounted", place / "source", place / "control.json"
+    folder.mkdir()
+    source.mkdir()
+    command = [sys.executable, str(_SCRIPT), str(source), str(folder), str(control)]
     server = subprocess.Popen(command, stderr=subprocess.PIPE)
+    mounted = Storage(folder, source, control, server)
     try:
-        wait_until(lambda: os.path.ismount(mounted.folder) or server.poll() is not None, bool)
+        wait_until(lambda: os.path.ismount(folder) or server.poll() is not None, bool)
         if server.poll() is not None:
             pytest.skip(f"FUSE cannot mount here: {server.communicate()[1].decode()[-200:]}")
         yield mounted
     finally:
         mounted.heal()
-        for command in (["umount", "-l"], ["fusermount", "-uz"]):
+        for unmount in (["umount", "-l"], ["fusermount", "-uz"]):
             with suppress(OSError):
-                if subprocess.run([*command, mounted.folder], capture_output=True).returncode == 0:
+                if subprocess.run([*unmount, folder], capture_output=True).returncode == 0:
                     break
         server.kill()  # whatever still waits for it gets an error at once
         server.communicate()

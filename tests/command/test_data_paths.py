@@ -102,11 +102,18 @@ def images(gate: Gate) -> Iterator[Storage]:
         gate.assert_nothing_left()  # what was abandoned ends with the hang
 
 
-@pytest.mark.parametrize("operation", ["getattr", "readdir", "open"])
+@pytest.mark.parametrize("operation", ["getattr", "readdir"])
 def test_a_path_that_hangs_at_the_first_look(gate: Gate, images: Storage, operation: str) -> None:
     images.hang(operation)
     ran = gate.run(*NO_LOADER, f"--data={images.folder}")
     assert_data_fails(ran, "no_answer", "shared")
+
+
+def test_a_path_whose_server_is_gone(gate: Gate, images: Storage) -> None:
+    images.die()
+    ran = gate.run(*NO_LOADER, f"--data={images.folder}")
+    assert_one_verdict(ran, 1)
+    assert ran.finding("dataloader.data")["outcome"] == "fail"
 
 
 def test_a_path_that_hangs_when_it_is_listed(gate: Gate, images: Storage) -> None:
@@ -116,14 +123,11 @@ def test_a_path_that_hangs_when_it_is_listed(gate: Gate, images: Storage) -> Non
     assert_data_fails(running.end(), "no_answer", "shared")
 
 
-@pytest.mark.parametrize("operation", ["open", "read"])
-def test_a_path_that_hangs_before_the_first_batch(
-    gate: Gate, images: Storage, operation: str
-) -> None:
+def test_a_path_that_hangs_before_the_first_batch(gate: Gate, images: Storage) -> None:
     running = gate.start(*NO_LOADER, f"--data={images.folder}", "--set=stats.no_batch_s=4",
                          "--set=loader.timeout_s=4")  # fmt: skip
     running.wait_for("importing torch")
-    images.hang(operation)
+    images.hang("read")
     ran = running.end()
     assert ran.code in (1, 3)  # 3 where neighbours took the CPUs meanwhile
     assert_one_verdict(ran, ran.code)

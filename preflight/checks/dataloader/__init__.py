@@ -6,7 +6,6 @@ measuring is in `preflight.measure.supply`, which alone imports torch.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from preflight.checks.contract import Check, Unavailable, Unit
@@ -62,7 +61,7 @@ def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:
     batches, headroom_gib = (job.shm_bytes() + pinned) / 2**30, facts.memory.headroom_gib
     need, allowed = workers + batches, limits.max_memory_share * headroom_gib
     if need > allowed:
-        more = MORE_MEMORY.format(gib=math.ceil(need / limits.max_memory_share))
+        more = MORE_MEMORY.format(gib=f"{need / limits.max_memory_share - headroom_gib:.1f}")
         raise Unavailable(
             f"not started: {job.ranks} x ({job.num_workers} workers x "
             f"{limits.worker_memory_gib:g} GiB + {limits.main_memory_gib:g}) + {batches:.2f} GiB "

@@ -43,6 +43,7 @@ def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) ->
             at_most(
                 "dataloader.first_batch", round(seen.first_batch_s, 2), limits.max_first_batch_s,
                 "s", Miss(cause, remedy), subject=rank,
+                source=limits.source("max_first_batch_s"),
             )
         )  # fmt: skip
     findings += _side_findings(seen, limits, rank)
@@ -66,14 +67,14 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
 
 
 def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
-    rate = seen.supply_samples_per_s
+    rate, demand = seen.supply_samples_per_s, seen.demand_samples_per_s
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
     miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
     finding = at_least("dataloader.supply", 0.0, 0.0, "samples/s", miss, subject=rank).model_copy(
         update={
             "observed": None if rate is None else rate.value,
             "limit": round(seen.limit_samples_per_s, 1),
-            "source": seen.limit_source,
+            "source": limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
         }
     )
     outcome = _OUTCOMES[verdict]
@@ -90,7 +91,7 @@ def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
     percent = round(seen.corrupt_percent, 2)
     finding = at_most(
         "dataloader.corrupt_samples", percent, limits.max_corrupt_percent, "%", miss,
-        subject=seen.data,
+        subject=seen.data, source=limits.source("max_corrupt_percent"),
     )  # fmt: skip
     if finding.outcome is Outcome.PASS and seen.corrupt_samples:
         return missed(finding, Miss(cause, remedy, Blame.DATA, Outcome.WARN))

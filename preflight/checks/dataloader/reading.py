@@ -35,7 +35,6 @@ class DataloaderReading(Reading):
     demand_from: str | None
     feed_ratio: float | None = None
     limit_samples_per_s: float
-    limit_source: str | None = None
     early: bool = False
     no_batch: bool = False
     first_batch_s: float | None = None
