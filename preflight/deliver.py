@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,12 +65,10 @@ class Delivery:
         Raises:
             Undeliverable: at least one could not be written; the text names it and says why.
         """
-        assert self._process.stdin is not None
         for name, content in files.items():
             header = json.dumps({"name": name, "size": len(content)}).encode() + b"\n"
             try:
-                self._process.stdin.write(header + content)
-                self._process.stdin.flush()
+                self._send(header + content)
             except BrokenPipeError:
                 raise Undeliverable(f"{self.folder}: the writing process is gone") from None
             self._answer()
@@ -83,35 +83,46 @@ class Delivery:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        fd = self._process.stdin.fileno()
+        os.set_blocking(fd, False)  # a stopped child must not stop us
+        while data:
+            self._wait(fd, selectors.EVENT_WRITE)
+            data = data[os.write(fd, data) :]
+
     def _answer(self) -> None:
         assert self._process.stdout is not None
+        self._wait(self._process.stdout.fileno(), selectors.EVENT_READ)
+        answer = self._process.stdout.readline().decode(errors="replace").strip()
+        if answer != "ok":
+            raise Undeliverable(f"{self.folder}: {answer or 'the writing process died'}")
+
+    def _wait(self, fd: int, event: int) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(fd, event)
             if not selector.select(ANSWER_LIMIT_S):
                 raise Undeliverable(
                     f"{self.folder}: no answer in {ANSWER_LIMIT_S:.0f} s (a hanging file system?)"
                 )
-        answer = self._process.stdout.readline().decode(errors="replace").strip()
-        if answer != "ok":
-            raise Undeliverable(f"{self.folder}: {answer or 'the writing process died'}")
 
 
 def serve(folder: str) -> None:
     """The child's loop: prove the folder writable, then write frames until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    if not _say(stdout, lambda: _prove_writable(folder)):
+    if not _say(stdout, partial(_prove_writable, folder)):
         return
     while line := stdin.readline():
         header = json.loads(line)
         content = stdin.read(header["size"])
         if len(content) < header["size"]:
             return
-        _say(stdout, lambda: _replace(Path(folder, header["name"]), content))  # noqa: B023
+        _say(stdout, partial(_replace, Path(folder, header["name"]), content))
 
 
-def _say(stdout: BinaryIO, action: object) -> bool:
-    assert callable(action)
+def _say(stdout: BinaryIO, action: Callable[[], None]) -> bool:
+    """Do it and answer "ok", or the kernel's words for why not."""
     try:
         action()
         answer = "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_folder_that_hangs_costs_the_limit(
         delivery.wait_ready()
     delivery.close()
     assert delivery._process.wait(5) != 0
+
+
+def test_a_stopped_writer_costs_the_limit_however_large_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = opened(tmp_path)
+    monkeypatch.setattr(deliver, "ANSWER_LIMIT_S", 0.3)
+    os.kill(delivery._process.pid, signal.SIGSTOP)
+    with pytest.raises(Undeliverable, match="no answer"):
+        delivery.write({"preflight.json": b"x" * 1_000_000})
+    delivery.close()
 
 
 def test_a_writer_that_died_is_said(tmp_path: Path) -> None:
