@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench.table import Row
 
-_RUNS, _MOST_RUNS = 2_000, 10_000
+_RUNS, _MOST_RUNS = 1_000, 10_000
 _SCRIPT = Path(__file__).with_name("simulate.py")
 _CASE = re.compile(
     r"(?P<true>[+-]\d+%) +(?P<wrong>[\d.]+) +(?P<bound>[\d.]+) +(?P<reached>[\d.]+)"
@@ -67,7 +67,7 @@ def _row(cases: Sequence[Case], runs: int) -> Row:
         f"close {close:.3g} %, undecided {undecided:.3g} %"
     )
     return Row(
-        f"simulated series, true rate {cases[0].true} from limit: wrong",
+        f"simulated series {cases[0].true} from the limit: wrong",
         max(case.wrong for case in cases), "%",
         at_most=min(case.bound for case in cases), note=note,
     )  # fmt: skip

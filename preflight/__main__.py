@@ -14,6 +14,7 @@ import sys
 from types import FrameType
 
 UNDECIDED = 3
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
@@ -31,7 +32,7 @@ def main() -> None:
 
 def _guarded() -> int:
     try:
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for name in _SIGNALS:
             # A signal that the caller had ignored (nohup) stays ignored.
             if signal.getsignal(name) is not signal.SIG_IGN:
                 signal.signal(name, _too_early)
@@ -39,17 +40,23 @@ def _guarded() -> int:
 
         return run_command(sys.argv[1:])
     except Interrupted as signalled:
-        return signalled.code
+        return _ended("stopped by a signal before anything was measured", signalled.code)
     except BaseException as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         line = f"preflight itself failed ({text}): nothing is decided about this node"
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"preflight: {line}\n")
-        with contextlib.suppress(BaseException):
-            from preflight.last_words import leave_report
+        return _ended(line, UNDECIDED)
 
-            leave_report(line, sys.argv[1:], os.environ)
-        return UNDECIDED
+
+def _ended(line: str, code: int) -> int:
+    for name in _SIGNALS:
+        signal.signal(name, signal.SIG_IGN)  # the last words are short
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"preflight: {line}\n")
+    with contextlib.suppress(BaseException):
+        from preflight.last_words import leave_report
+
+        leave_report(line, sys.argv[1:], os.environ, code)
+    return code
 
 
 def _too_early(number: int, frame: FrameType | None) -> None:

@@ -63,7 +63,6 @@ def main(request_fd: int, message_fd: int) -> None:
 def _end_with_parent(request_fd: int, scratch: Scratch) -> None:
     # The parent holds the other end and writes nothing more: a read returns when it is gone.
     os.read(request_fd, 1)
-    scratch.remove()
     group = os.getpgrp()
     if os.fork() == 0:
         # From outside the group, so that the workers' resource tracker, which survives SIGTERM,
@@ -73,6 +72,7 @@ def _end_with_parent(request_fd: int, scratch: Scratch) -> None:
             os.killpg(group, signal.SIGTERM)
             time.sleep(_ORPHAN_GRACE_S)
             os.killpg(group, signal.SIGKILL)
+        scratch.remove()
         os._exit(0)
 
 
@@ -82,6 +82,10 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
     from preflight.checks.contract import Unavailable, Unit
     from preflight.machine.root import host
 
+    folder = scratch.make()
+    if folder is not None:
+        # Workers that are killed leave their sockets' folders behind: in ours they go with it.
+        os.environ["TMPDIR"] = str(folder)
     check = checks.load(request["check"])
     unit = Unit(
         subject=request["subject"],
@@ -108,9 +112,7 @@ def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
     from preflight.data.image_folder import look
 
     channel.send("started")
-    path = request["path"]
-    state = look(path, request["codec"]) if os.path.lexists(path) else None
-    channel.send("reading", reading=state)
+    channel.send("reading", reading=look(request["path"], request["codec"]))
     channel.send("done")
 
 

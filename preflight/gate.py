@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from preflight import __version__, checks, exit_code
-from preflight.checks.contract import Check
+from preflight.checks.contract import Check, Unavailable
 from preflight.deliver import Delivery, Undeliverable
 from preflight.isolate import Stop
 from preflight.isolate import run as run_isolated
@@ -104,6 +104,7 @@ class Gate:
         try:
             self._report = self._updated(node=node(self._machine, self._environ))
             self._open_delivery()
+            self._deliver()  # at once: an old pass must not outlive whatever ends us from here on
             plan = self._plan()
             self._stagger()
             self._report = self._updated(results=tuple(map(not_reached, plan.planned)))
@@ -114,6 +115,8 @@ class Gate:
             self._report = self._finished(results)
         except (UsageError, SettingsError) as error:
             self._report = self._ended(exit_code.USAGE, str(error))
+        except Unavailable as reason:
+            self._report = self._ended(exit_code.UNDECIDED, str(reason))
         except Exception as error:
             text = f"preflight itself failed ({type(error).__name__}: {error}): nothing is decided"
             self._report = self._ended(exit_code.UNDECIDED, text)
@@ -165,12 +168,13 @@ class Gate:
                 "task": "look", "path": path, "codec": settings.sample.codec,
                 "scratch": secrets.token_hex(4),
             },
-            timeout_s=_DATA_ANSWER_S, total_s=_DATA_ANSWER_S, stop=self._stop,
+            timeout_s=_DATA_ANSWER_S, stop=self._stop,
         )  # fmt: skip
-        if ended.kind in ("timeout", "stopped"):
+        if ended.kind == "stopped" or (ended.kind == "timeout" and ended.started):
             return "no_answer"
         if ended.kind != "done":
-            raise UsageError(f"--data {path}: {ended.text or 'cannot be looked at'}")
+            text = ended.text or f"the process that looks at it gave no answer ({ended.kind})"
+            raise Unavailable(f"--data {path} could not be looked at: {text}")
         if ended.answer is None:
             raise UsageError(
                 f"--data {path}: there is no such path; in a container, mount it first "

@@ -7,6 +7,7 @@ but these lines.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from typing import TextIO
@@ -21,7 +22,7 @@ class ProgressLines:
     def __init__(self, stream: TextIO, *, quiet: bool) -> None:
         self._stream = stream
         self._quiet = quiet
-        self._living = stream.isatty()
+        self._living = stream.isatty() and os.environ.get("TERM") != "dumb"
         self._began = time.monotonic()
         self._last_check, self._last_at = "", 0.0
 

@@ -18,16 +18,11 @@ class Scratch:
 
     def __init__(self, token: str) -> None:
         self.token = token
+        self._parent = _writable_parent()
 
     def path(self) -> Path | None:
-        """Where it is or would be; None when no temporary directory is writable.
-
-        The working directory is not tried, as tempfile would: it may be the job's own.
-        """
-        for parent in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp"):
-            if parent and os.access(parent, os.W_OK | os.X_OK):
-                return Path(parent, f"preflight-{self.token}")
-        return None
+        """Where it is or would be; None when no temporary directory is writable."""
+        return None if self._parent is None else self._parent / f"preflight-{self.token}"
 
     def make(self) -> Path | None:
         """Create it; None when that is not possible."""
@@ -49,3 +44,11 @@ class Scratch:
         )
         worker.start()
         worker.join(_REMOVE_LIMIT_S)
+
+
+def _writable_parent() -> Path | None:
+    """The temporary directory; never the working directory, which may be the job's."""
+    for parent in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp"):
+        if parent and os.access(parent, os.W_OK | os.X_OK):
+            return Path(parent)
+    return None

@@ -244,14 +244,14 @@ class ScriptedRecorder:
         return moments(seconds, self._per_block.pop(0))
 
 
-def recorded(*per_block: int) -> known_rate.Cell:
-    cell = known_rate.Cell(nullcontext, 8.0)
-    known_rate._record(ScriptedRecorder(*per_block), setup(), [cell])  # type: ignore[arg-type]
-    return cell
+def recorded(*per_block: int, cells: int = 1) -> list[known_rate.Cell]:
+    made = [known_rate.Cell(nullcontext, 8.0) for _ in range(cells)]
+    known_rate._record(ScriptedRecorder(*per_block), setup(), made)  # type: ignore[arg-type]
+    return made
 
 
 def test_a_recording_between_agreeing_references_counts() -> None:
-    cell = recorded(100, 100, 101)
+    (cell,) = recorded(100, 100, 101)
     assert cell.truths == [pytest.approx(402)] and cell.void == 0
     row = known_rate.row("cell", cell, 0.25)
     assert row.seen == 0 and row.ok and row.unit == "of 6"
@@ -259,18 +259,26 @@ def test_a_recording_between_agreeing_references_counts() -> None:
 
 
 def test_a_recording_between_differing_references_is_made_once_more() -> None:
-    cell = recorded(90, 100, 100, 100, 100)
+    (cell,) = recorded(90, 100, 100, 100, 100)
     assert cell.void == 1 and cell.truths == [pytest.approx(400)]
     assert "1 recordings void" in known_rate.row("cell", cell, 0.25).note
 
 
+def test_only_one_recording_of_a_loader_is_made_again() -> None:
+    first, second = recorded(90, 100, 100, 100, 100, 100, 90, cells=2)
+    assert (first.void, len(first.truths)) == (1, 1)
+    assert (second.void, len(second.truths)) == (1, 0)
+
+
 def test_without_quiet_references_there_is_no_number() -> None:
-    row = known_rate.row("cell", recorded(90, 100, 100, 100, 90), 0.25)
+    (cell,) = recorded(90, 100, 100, 100, 90)
+    row = known_rate.row("cell", cell, 0.25)
     assert row.seen is None and row.ok is False and "2 recordings void" in row.note
 
 
 def test_wrong_verdicts_break_the_bound() -> None:
-    row = known_rate.row("cell", recorded(100, 70, 100), 0.25)
+    (cell,) = recorded(100, 70, 100)
+    row = known_rate.row("cell", cell, 0.25)
     assert row.ok is False and row.seen == 3
 
 

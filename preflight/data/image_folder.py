@@ -6,6 +6,7 @@ about the same. It never decodes. A hanging file system hangs it too: the caller
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -23,6 +24,7 @@ MAX_FOLDERS = 50_000
 MAX_ENTRIES = 400_000
 """Eight directory entries for each file wanted: labels and masks beside the images."""
 
+_SERVER_GONE = {errno.ENOTCONN, errno.ESTALE, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EREMOTEIO}
 _PROGRESS_EVERY = 256
 _FILES_TO_OPEN = 8
 
@@ -63,19 +65,19 @@ def fetch(path: str) -> bytes:
         return file.readall()
 
 
-def look(path: str, codec: Codec = "jpeg") -> DataState:
-    """What there is at `path`; a path that does not exist is not_a_folder.
+def look(path: str, codec: Codec = "jpeg") -> DataState | None:
+    """What there is at `path`; None when there is no such path.
 
     ok means that a sample file was found and may be opened; no byte of it is read, so that a later
-    first touch is still one. With codec raw every file is a sample. "no_answer" is for the caller
-    to say, who has the clock.
+    first touch is still one. With codec raw every file is a sample. "no_answer" is a mount whose
+    server is gone; for one that hangs it is for the caller to say, who has the clock.
     """
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return "not_a_folder"
-    except OSError:
-        return "unreadable"
+        return None
+    except OSError as error:
+        return "no_answer" if error.errno in _SERVER_GONE else "unreadable"
     if not stat.S_ISDIR(mode):
         return "not_a_folder"
     listing = list_images(path, codec=codec, max_files=_FILES_TO_OPEN)

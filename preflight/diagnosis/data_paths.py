@@ -18,7 +18,7 @@ class DataPathFault(NamedTuple):
 
 DATA_PATHS: dict[DataState, DataPathFault] = {
     "no_answer": DataPathFault(
-        "{path} exists but did not answer within 5 s: a hanging mount or file server",
+        "{path} does not answer (within 5 s): a dead or hanging mount or file server",
         "read it by hand (timeout 5 ls), then look at the mount, the file server and the network",
         Blame.SHARED,
     ),

@@ -60,6 +60,13 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     if known is not None:
         gib = {"shm": around.shm_gib, "memory": around.more_memory_gib}.get(known.gib, 0)
         return known.outcome, known.cause + doing, known.remedy.format(gib=gib), known.blame
+    if ended.kind == "raised" and not ended.started:
+        text = _first_line(ended.text)
+        cause = f"the measuring process cannot import what it needs: {text}{doing}"
+        remedy = (
+            "mend the image: run `python -c 'import torch'` in it; torch 2.6 or later is needed"
+        )
+        return Outcome.ERROR, cause, remedy, Blame.IMAGE
     if ended.kind == "timeout" and not ended.started:
         cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"
         remedy = "look at the file system that the image or the environment is read from"
@@ -72,6 +79,10 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
         )
         return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
     signal = f" of signal {ended.exit_signal}" if ended.exit_signal else ""
-    text = ended.text.splitlines()[0] if ended.text else f"it died{signal}{doing}"
+    text = _first_line(ended.text) or f"it died{signal}{doing}"
     cause = f"the measurement ended early: {text}"
     return Outcome.ERROR, cause, "read the last lines of output in the report", Blame.UNKNOWN
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")

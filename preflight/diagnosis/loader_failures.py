@@ -99,12 +99,19 @@ FAILURES = (
         patterns=("_multiprocessing.SemLock._rebuild",),  # mlcommons/storage#447
     ),
     Failure(
+        name="corrupt_data",
+        cause="sample after sample could not be decoded: these are not the data the job reads",
+        remedy="open a file that the output names by hand; check --data and sample.codec",
+        blame=Blame.DATA,
+        patterns=("CorruptData: ",),  # our own data set gives up after 16 in a row
+    ),
+    Failure(
         name="torch_missing",
         cause="torch cannot be imported in this image",
         remedy="run the gate in the image of the training job, or install torch 2.6 or later",
         blame=Blame.IMAGE,
         outcome=Outcome.ERROR,
-        patterns=("No module named 'torch'", "import torch\nImportError", "libtorch"),
+        patterns=("No module named 'torch'", "libtorch"),
     ),
     Failure(
         name="pin_thread",

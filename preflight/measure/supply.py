@@ -8,6 +8,7 @@ elsewhere. Importing this file imports torch.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -66,6 +67,8 @@ class _Watch:
         self._window = Window(unit.job, unit.facts.cpu, limit_samples_per_s, os.getpid())
         pin_memory = unit.job.loader.pin_memory and bool(unit.facts.gpus)
         unit.progress(f"starting {unit.job.num_workers} workers")
+        # Workers hand tensors over through sockets in it; without one the loader waits for ever.
+        tempfile.gettempdir()
         self._files = len(source)
         self._loader_at = time.monotonic()
         loader = build_loader(unit.job, source, self._counters, pin_memory)

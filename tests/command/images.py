@@ -15,7 +15,8 @@ def write_images(folder: Path, count: int, corrupt: int = 0) -> list[str]:
     """
     file = io.BytesIO()
     Image.effect_noise((32, 32), 60).convert("RGB").save(file, "JPEG")
-    good, broken = file.getvalue(), []
+    good = file.getvalue()
+    broken: list[str] = []
     every = count // corrupt if corrupt else count + 1
     for number in range(1, count + 1):
         path = folder / f"class{number % 2}" / f"{number:04d}.jpg"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -137,7 +138,7 @@ class Gate:
 
     def measuring(self) -> int:
         """The pid of the isolated process that measures now; its group holds the workers too."""
-        return wait_until(self._measuring, lambda pids: bool(pids))[0]
+        return int(wait_until(self._measuring, bool)[0])
 
     def _measuring(self) -> list[int]:
         return [pid for pid in self.processes() if b"preflight.child" in _read(pid, "cmdline")
@@ -249,10 +250,8 @@ def wait_until(
 
 def kill(pid: int, number: signal.Signals) -> None:
     """Send a signal; a process that is gone is fine."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _pids() -> Iterable[int]:

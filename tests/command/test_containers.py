@@ -31,7 +31,10 @@ def test_64_mib_of_shm_fail_by_arithmetic(gate: Gate) -> None:
     assert_one_verdict(ran, 1)
     finding = ran.finding("shm.need")
     assert (finding["outcome"], finding["blame"]) == ("fail", "setup")
-    assert finding["observed"] < 0.0626 and "64 MiB is the container engine's default" in finding["cause"]
+    assert (
+        finding["observed"] < 0.0626
+        and "64 MiB is the container engine's default" in finding["cause"]
+    )
     assert_names_every_way_to_more_shm(finding["remedy"])
     (skipped,) = ran.result("dataloader")["findings"]
     assert skipped["outcome"] == "skip" and "shm" in skipped["cause"]
@@ -92,7 +95,7 @@ def test_a_cpu_quota_is_seen_and_blamed_with_the_arithmetic(gate: Gate) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a quota of one CPU binds nobody on one CPU")
     with quota_of_one_cpu() as cgroup:
-        enter = f"echo $$ > {cgroup}/cgroup.procs && exec \"$@\""
+        enter = f'echo $$ > {cgroup}/cgroup.procs && exec "$@"'
         ran = gate.run(
             "run", "--thresholds=cpu", "--set=loader.num_workers=2", "--set=shm.min_free_gib=0",
             "--set=dataloader.demand_samples_per_s=20000",
@@ -110,7 +113,9 @@ def test_a_cpu_quota_is_seen_and_blamed_with_the_arithmetic(gate: Gate) -> None:
     said = re.search(r"(\d+) CPUs \(20,000 / ([\d.,]+) x 1 = ([\d.]+)\)", finding["remedy"])
     assert said is not None, finding["remedy"]
     cpus, supply, exact = int(said[1]), float(said[2].replace(",", "")), float(said[3])
-    assert exact == pytest.approx(20_000 / supply, rel=0.01) and cpus - 1 < exact + 0.05 <= cpus + 0.1
+    assert (
+        exact == pytest.approx(20_000 / supply, rel=0.01) and cpus - 1 < exact + 0.05 <= cpus + 0.1
+    )
     assert supply == pytest.approx(finding["observed"])
 
 

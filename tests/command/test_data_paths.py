@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,7 +71,11 @@ def test_a_path_without_images(
 def test_a_path_that_this_user_may_not_read(gate: Gate, closed: str) -> None:
     data = gate.folder / "above" / "data"
     write_images(data, 2)
-    paths = {"the folder": [data], "the folder above": [data.parent], "every file": data.glob("*/*")}
+    paths = {
+        "the folder": [data],
+        "the folder above": [data.parent],
+        "every file": data.glob("*/*"),
+    }
     for path in paths[closed]:
         path.chmod(0)
     ran = gate.run(*NO_LOADER, f"--data={data}", wrapped=without_the_rights_of_root())
@@ -92,6 +97,16 @@ def without_the_rights_of_root() -> tuple[str, ...]:
     pytest.skip("setpriv cannot take rights away here")
 
 
+def test_a_look_that_starts_late_is_not_a_path_that_hangs(gate: Gate) -> None:
+    """An image on a slow file server: Python's start is no answer of the data path's."""
+    empty(gate.folder / "data")
+    running = gate.start(*NO_LOADER, "--data=data", standin="hang:start")
+    gate.mark()
+    time.sleep(6)  # longer than a path may take
+    (gate.folder / "mark.go").touch()
+    assert_data_fails(running.end(), "empty", "data")
+
+
 @pytest.fixture
 def images(gate: Gate) -> Iterator[Storage]:
     """A file system of images that hangs on command."""
@@ -107,6 +122,7 @@ def test_a_path_that_hangs_at_the_first_look(gate: Gate, images: Storage, operat
     images.hang(operation)
     ran = gate.run(*NO_LOADER, f"--data={images.folder}")
     assert_data_fails(ran, "no_answer", "shared")
+    assert "importing torch" not in ran.stderr
 
 
 def test_a_path_whose_server_is_gone(gate: Gate, images: Storage) -> None:
@@ -198,6 +214,8 @@ def test_nothing_but_corrupt_images_is_the_data_sets_fault_too(gate: Gate) -> No
     write_images(gate.folder / "data", 20, corrupt=20)
     ran = gate.run(*LOADER, "--data=data")
     assert_one_verdict(ran, 1)
-    (fail,) = [entry for entry in ran.result("dataloader")["findings"] if entry["outcome"] == "fail"]
+    (fail,) = [
+        entry for entry in ran.result("dataloader")["findings"] if entry["outcome"] == "fail"
+    ]
     assert fail["blame"] == "data"
     gate.assert_nothing_left()

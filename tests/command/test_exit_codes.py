@@ -10,7 +10,6 @@ import pytest
 from tests.command.running import (
     FAIL_LIMITS,
     FAIL_SHM,
-    MODULE,
     SCRIPT,
     Gate,
     assert_one_verdict,
@@ -170,13 +169,10 @@ def test_a_deadline_that_is_too_short_is_undecided(gate: Gate) -> None:
 def test_the_console_script_gives_the_same_codes(gate: Gate) -> None:
     if not Path(SCRIPT[0]).exists():
         pytest.skip("the console script is not installed")
-    for command in (SCRIPT, MODULE):
-        for shm, code in (("pass", 0), ("fail", 1), ("error", 3)):
-            ran = gate.run(
-                *arguments("pass", shm, ""), command=command, standin=standin("pass", shm)
-            )
-            assert_one_verdict(ran, code)
-        assert_one_verdict(gate.run("run", "--nonsense", command=command), 2)
+    for limits, code in (("pass", 0), ("fail", 1), ("error", 3)):
+        words = arguments(limits, "-", "")
+        assert_one_verdict(gate.run(*words, command=SCRIPT, standin=standin(limits, "-")), code)
+    assert_one_verdict(gate.run("run", "--nonsense", command=SCRIPT), 2)
 
 
 def test_run_is_what_no_command_means(gate: Gate) -> None:

@@ -106,7 +106,7 @@ def test_while_the_loader_is_measured(clean_gate: Gate, number: signal.Signals, 
 @every_signal
 def test_while_the_report_is_delivered(clean_gate: Gate, number: signal.Signals) -> None:
     with storage(clean_gate.folder) as slow:
-        slow.delay(create=0.6)
+        slow.delay(create=0.25)
         running = clean_gate.start(*QUICK, f"--report-dir={slow.folder}", reports=False)
         wait_until(lambda: (slow.source / "preflight.json").exists(), bool)
         ran = running.send(number).end()

@@ -31,11 +31,20 @@ def run(gate: Gate, verdict: str, redirection: str, *more: str, command: object 
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("redirection", [
+REDIRECTIONS = (
     "| head -1", "| true", ">/dev/full", ">&-", "2>&-", "2>/dev/full", "<&-", ">&- 2>&- <&-",
     ">/dev/full 2>/dev/full",
-])  # fmt: skip
-@pytest.mark.parametrize("verdict", VERDICTS)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdict", "redirection"),
+    [
+        *((verdict, redirection) for verdict in ("pass", "fail") for redirection in REDIRECTIONS),
+        ("undecided", "| head -1"),
+        ("undecided", ">/dev/full 2>/dev/full"),
+    ],
+)
 def test_the_code_and_the_reports_are_the_verdicts(
     gate: Gate, verdict: str, redirection: str
 ) -> None:

@@ -25,7 +25,11 @@ FILES = {
     "a text for a number": ("shm:\n  min_free_gib: '1'\n", 2, "without quotes"),
     "a negative limit": ("shm:\n  min_free_gib: -1\n", 2, "shm.min_free_gib"),
     "NaN": ("shm:\n  min_free_gib: .nan\n", 2, "not a finite number"),
-    "a unit in the value": ("shm:\n  min_free_gib: 1 GiB\n", 2, "the unit stands in the key's name"),
+    "a unit in the value": (
+        "shm:\n  min_free_gib: 1 GiB\n",
+        2,
+        "the unit stands in the key's name",
+    ),
     "a seconds unit": ("limits:\n  timeout_s: 5s\n", 2, "the unit stands in the key's name"),
     "base 60": ("limits:\n  timeout_s: 1:30\n", 2, "base 60"),
     "an alias": ("limits: &a {timeout_s: 5}\nshm: *a\n", 1, "anchor"),
@@ -66,7 +70,6 @@ OPTIONS = [
     (("--skip=limits,shm,dataloader",), "nothing is left to run"),
     (("--set=loader.ranks=8",), "this version measures one rank"),
     (("--set=expect.data=true",), "name it with --data"),
-    (("--workload=llm_pretrain", "--data=."), "codec raw"),
     (("a-stray-word",), "a-stray-word"),
     (("--report-dir",), "--report-dir"),
 ]  # fmt: skip
@@ -124,7 +127,9 @@ def test_a_report_folder_named_by_flag_must_be_writable(gate: Gate) -> None:
     assert str(blocked(gate)) in ran.stderr
 
 
-@pytest.mark.parametrize(("option", "code"), [("--set=shm.min_free_gib=0", 0), ("--set=shm.min_free_gib=1e6", 1)])
+@pytest.mark.parametrize(
+    ("option", "code"), [("--set=shm.min_free_gib=0", 0), ("--set=shm.min_free_gib=1e6", 1)]
+)
 def test_a_report_folder_named_by_the_environment_is_only_a_note(
     gate: Gate, option: str, code: int
 ) -> None:
@@ -135,7 +140,9 @@ def test_a_report_folder_named_by_the_environment_is_only_a_note(
     assert ran.code == code
     lines = [line for line in ran.stderr.splitlines() if "reports are lost" in line]
     assert len(lines) == 1 and "Not a directory" in lines[0]
-    assert ran.stdout.startswith("PASS" if code == 0 else "FAIL") and "reports are lost" in ran.stdout
+    assert (
+        ran.stdout.startswith("PASS" if code == 0 else "FAIL") and "reports are lost" in ran.stdout
+    )
 
 
 def test_wrong_usage_is_reported_where_the_environment_says(gate: Gate) -> None:

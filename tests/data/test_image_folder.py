@@ -157,9 +157,9 @@ def test_first_look(tmp_path):
     touch(tmp_path / "file.jpg", tmp_path / "text" / "a.txt", tmp_path / "images" / "x" / "a.jpg")
     (tmp_path / "empty" / "class").mkdir(parents=True)
     assert look(str(tmp_path / "file.jpg")) == "not_a_folder"
-    assert look(str(tmp_path / "file.jpg" / "below")) == "not_a_folder"
-    assert look(str(tmp_path / "missing")) == "not_a_folder"
-    assert look("nul\0byte") == "not_a_folder"
+    assert look(str(tmp_path / "file.jpg" / "below")) is None
+    assert look(str(tmp_path / "missing")) is None
+    assert look("nul\0byte") is None
     assert look(str(tmp_path / "text")) == "no_image"
     assert look(str(tmp_path / "empty")) == "empty"
     assert look(str(tmp_path / "images")) == "ok"

@@ -1,12 +1,14 @@
 """Loaded by Python in every process of a command under test: does there what $STANDIN says.
 
-STANDIN is a list of words with commas: raise:CHECK, node:CHECK, warn:CHECK, hang:PLACE, forbid:MODULE, log.
-A hang first makes the file $STANDIN_MARK, and goes on when $STANDIN_MARK.go is there.
+STANDIN is a list of words with commas: raise:CHECK, node:CHECK (whatever it blames, it blames the
+node), hang:CHECK, hang:look, hang:start (before that look), hang:import, missing:MODULE,
+forbid:MODULE, log. A hang makes the file $STANDIN_MARK and goes on when $STANDIN_MARK.go is there.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import sys
@@ -18,8 +20,8 @@ MARK = os.environ.get("STANDIN_MARK", "")
 SLEPT_S = 0.02
 
 
-def after_import(name: str, change: Callable[[Any], None]) -> None:
-    """Change a module right after it was loaded, without loading it."""
+def around_import(name: str, load: Callable[[Any, Callable[[Any], None]], None]) -> None:
+    """Have `load(module, original)` called where a module is loaded; looking for it is free."""
 
     class Finder:
         @staticmethod
@@ -27,37 +29,43 @@ def after_import(name: str, change: Callable[[Any], None]) -> None:
             if wanted != name:
                 return None
             sys.meta_path.remove(Finder)
-            spec = importlib.util.find_spec(name)
-            assert spec is not None and spec.loader is not None
-            load = spec.loader.exec_module
-
-            def load_and_change(module: Any) -> None:
-                load(module)
-                change(module)
-
-            spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
+            try:
+                spec = importlib.util.find_spec(name)
+            finally:
+                sys.meta_path.insert(0, Finder)
+            if spec is not None and spec.loader is not None:
+                original = spec.loader.exec_module
+                spec.loader.exec_module = lambda module: load(module, original)  # type: ignore[method-assign]
             return spec
 
     sys.meta_path.insert(0, Finder)
 
 
+def after_import(name: str, change: Callable[[Any], None]) -> None:
+    """Change a module right after it was loaded."""
+
+    def load(module: Any, original: Callable[[Any], None]) -> None:
+        original(module)
+        change(module)
+
+    around_import(name, load)
+
+
 def before_import(name: str, act: Callable[[], None]) -> None:
     """Do something when a module is about to be loaded."""
 
-    class Finder:
-        @staticmethod
-        def find_spec(wanted: str, path: Any = None, target: Any = None) -> None:
-            if wanted == name:
-                act()
+    def load(module: Any, original: Callable[[Any], None]) -> None:
+        act()
+        original(module)
 
-    sys.meta_path.insert(0, Finder)
+    around_import(name, load)
 
 
 def hang(*_: Any, **__: Any) -> None:
     """Say so, and wait."""
     with open(MARK, "a"):
         pass
-    for _ in range(int(600 / SLEPT_S)):
+    for _step in range(int(600 / SLEPT_S)):
         if os.path.exists(f"{MARK}.go"):
             return
         time.sleep(SLEPT_S)
@@ -68,7 +76,7 @@ def change_check(check: str, **functions: Callable[..., Any]) -> None:
 
     def change(module: Any) -> None:
         wrapped = {
-            name: (lambda *given, f=function, o=getattr(module.CHECK, name): f(o, *given))
+            name: functools.partial(function, getattr(module.CHECK, name))
             for name, function in functions.items()
         }
         module.CHECK = dataclasses.replace(module.CHECK, **wrapped)
@@ -124,6 +132,8 @@ def main(words: str) -> None:
             log()
         elif word == "hang:look":
             after_import("preflight.data.image_folder", lambda m: setattr(m, "look", hang))
+        elif word == "hang:start":
+            before_import("preflight.data.image_folder", hang)
         elif word == "hang:import":
             before_import("preflight.cli", hang)
         elif act == "hang":
