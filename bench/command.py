@@ -78,8 +78,15 @@ def gate(*options: str) -> Ran:
 
 
 def environment() -> dict[str, str]:
-    """Ours without what would change the command's options."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("PREFLIGHT_")}
+    """Ours without what would change the command's options or its start.
+
+    Installed packages have their byte code; a checkout has it unless this variable forbids it.
+    """
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith("PREFLIGHT_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 def peak_kib(status: str) -> int:

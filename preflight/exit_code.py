@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from preflight.model import Result, judged
 from preflight.outcome import Blame, Outcome
+
+if TYPE_CHECKING:
+    from preflight.model import Result
 
 PASS, FAIL, USAGE, UNDECIDED = 0, 1, 2, 3
 
@@ -45,5 +47,8 @@ def _verdict(results: Sequence[Result], exit_on: ExitOn) -> int:
     fails = [finding for finding in findings if finding.outcome is Outcome.FAIL]
     if any(exit_on == "any" or finding.blame is Blame.NODE for finding in fails):
         return FAIL
+    # Not at the top: --help needs the codes, not pydantic.
+    from preflight.model import judged
+
     undecided = any(finding.outcome is Outcome.ERROR for finding in findings)
     return UNDECIDED if fails or undecided or not judged(results) else PASS

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Fact(BaseModel):
     """A frozen group of facts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Cpu(Fact):

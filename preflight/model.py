@@ -23,7 +23,7 @@ Scalar = bool | int | Finite | str | None
 class Record(BaseModel):
     """A frozen record without unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Rate(Record):

@@ -42,7 +42,7 @@ class Limits(Section):
 class Reading(BaseModel):
     """What a check saw, with units in the field names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class Unavailable(Exception):
