@@ -23,7 +23,9 @@ DataState = Literal["ok", "no_answer", "unreadable", "empty", "not_a_folder", "n
 class Section(BaseModel):
     """A closed section of a threshold file: unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        defer_build=True, frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
 
 
 class Sample(Section):

@@ -161,8 +161,6 @@ def test_a_loader_that_gets_slower_shows_its_drift() -> None:
     for step in range(1, 20):
         finished += 400 if step < 12 else 200
         window.add(
-            Progress(
-                look(step * STEP_S, finished, busy_s=0, own_s=0, delay_s=0), 0, None, True
-            )
+            Progress(look(step * STEP_S, finished, busy_s=0, own_s=0, delay_s=0), 0, None, True)
         )
     assert window.fields(None)["drift_percent"] < -20
