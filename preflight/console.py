@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def page(make: Callable[[], str]) -> int:
     """Print what `make` returns; wrong input is exit 2 with its own words."""
     from preflight.plan import UsageError
-    from preflight.tree import SettingsError
+    from preflight.settings.tree import SettingsError
 
     try:
         text = make()

@@ -30,7 +30,7 @@ from preflight.report import FORMATS
 from preflight.report.headline import headline, reason
 from preflight.runner import Runner, not_reached
 from preflight.settings import SHIPPED, Request, Settings, resolve
-from preflight.tree import SettingsError, did_you_mean
+from preflight.settings.tree import SettingsError, did_you_mean
 
 _DATA_ANSWER_S = 5.0
 _TERMINATION_LOG = Path("/dev/termination-log")

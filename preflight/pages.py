@@ -22,8 +22,8 @@ from preflight.settings import (
     resolve,
     validate_file,
 )
-from preflight.threshold_schema import schema
-from preflight.tree import SettingsError, did_you_mean
+from preflight.settings.schema import schema
+from preflight.settings.tree import SettingsError, did_you_mean
 
 
 def checks(request: Request, environ: Mapping[str, str]) -> str:

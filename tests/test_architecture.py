@@ -18,7 +18,8 @@ FILES = {
 }
 PURE = {
     "outcome.py", "model.py", "judge.py", "plan.py", "exit_code.py", "job.py", "facts.py",
-    "tree.py", "sections.py", "checks/contract.py", "checks/dataloader/reading.py",
+    "settings/tree.py", "settings/sections.py", "checks/contract.py",
+    "checks/dataloader/reading.py",
     "checks/dataloader/judge.py", "checks/dataloader/cause.py", "diagnosis/remedies.py",
     "diagnosis/data_paths.py", "diagnosis/loader_failures.py", "measure/stats.py",
     "measure/stopping.py", "measure/disturbance.py", "measure/blocks.py", "measure/window.py",

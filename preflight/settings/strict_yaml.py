@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from preflight.tree import Branch, Node, Scalar, SettingsError, Value
+from preflight.settings.tree import Branch, Node, Scalar, SettingsError, Value
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 10

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from preflight.checks.contract import Limits
 from preflight.job import Consumer, Loader, Sample, Section, Stats
-from preflight.tree import Branch, Node, SettingsError, Value, did_you_mean, plain
+from preflight.settings.tree import Branch, Node, SettingsError, Value, did_you_mean, plain
 
 Checks = Mapping[str, type[Limits]]
 

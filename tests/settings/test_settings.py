@@ -23,10 +23,10 @@ from preflight.settings import (
     resolve,
     validate_file,
 )
-from preflight.threshold_schema import schema
-from preflight.tree import SettingsError
+from preflight.settings.schema import schema
+from preflight.settings.tree import SettingsError
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 SHIPPED = HERE.parent / "thresholds"
 GOLDEN = HERE / "golden" / "merge"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from preflight.strict_yaml import MAX_BYTES, parse
-from preflight.tree import Branch, Node, SettingsError, Value, did_you_mean
+from preflight.settings.strict_yaml import MAX_BYTES, parse
+from preflight.settings.tree import Branch, Node, SettingsError, Value, did_you_mean
 
 Kind = Literal["base", "gpu", "workload", "site"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

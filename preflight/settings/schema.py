@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preflight.layers import KINDS
-from preflight.sections import CHOICES, DERIVED, SECTIONS, Checks
+from preflight.settings.layers import KINDS
+from preflight.settings.sections import CHOICES, DERIVED, SECTIONS, Checks
 
 Schema = dict[str, Any]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from preflight.checks.contract import Limits
 from preflight.job import Consumer, Loader, Sample, Stats
-from preflight.layers import KINDS, Kind, Layer, chain, find, read, shipped_layers
 from preflight.model import Setting
-from preflight.sections import Checks, ExpectSection, RunSection, build, validate
-from preflight.strict_yaml import parse_value
-from preflight.tree import Branch, SettingsError, Value, did_you_mean, flatten, merge, put
+from preflight.settings.layers import KINDS, Kind, Layer, chain, find, read, shipped_layers
+from preflight.settings.sections import Checks, ExpectSection, RunSection, build, validate
+from preflight.settings.strict_yaml import parse_value
+from preflight.settings.tree import Branch, SettingsError, Value, did_you_mean, flatten, merge, put
 
-SHIPPED = Path(__file__).parent / "thresholds"
+SHIPPED = Path(__file__).parents[1] / "thresholds"
 """The threshold files that come with preflight."""
 
 SET_ENVIRONMENT = "PREFLIGHT_SET"

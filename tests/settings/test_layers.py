@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from preflight.layers import chain, find, match_gpu, read, shipped_layers
-from preflight.strict_yaml import parse, parse_value
-from preflight.tree import Branch, Node, SettingsError, Value, flatten, merge, plain
+from preflight.settings.layers import chain, find, match_gpu, read, shipped_layers
+from preflight.settings.strict_yaml import parse, parse_value
+from preflight.settings.tree import Branch, Node, SettingsError, Value, flatten, merge, plain
 
-SHIPPED = Path(__file__).parents[1] / "thresholds"
+SHIPPED = Path(__file__).parents[2] / "thresholds"
 
 # (name, bytes of the file, line, what the error has to say)
 REFUSED: list[tuple[str, bytes, int, str]] = [
