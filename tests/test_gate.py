@@ -1,0 +1,117 @@
+"""The gate in one process: what it leaves behind at every end, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preflight import gate
+from preflight.gate import Gate, Options, Talk
+from preflight.isolate import Ended, Stop
+from preflight.model import Report
+from preflight.outcome import Outcome
+from preflight.report.headline import headline
+from preflight.settings import Request
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def run(talk: Talk | None = None, **options: Any) -> Report:
+    """A run of the limits check alone, which needs no child."""
+    options = {"request": Request(thresholds="cpu"), "check": ("limits",), **options}
+    return Gate(Options(**options), os.environ, Stop(), talk or Talk()).run()
+
+
+@pytest.fixture
+def termination_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "termination-log"
+    monkeypatch.setattr(gate, "_TERMINATION_LOG", path)
+    return path
+
+
+def test_the_termination_message_is_the_headline(termination_log: Path) -> None:
+    termination_log.touch()
+    report = run()
+    assert termination_log.read_text() == headline(report)
+    assert termination_log.read_text().startswith("PASS node ")
+
+
+def test_a_termination_log_that_nobody_made_is_not_made(termination_log: Path) -> None:
+    run()
+    assert not termination_log.exists()
+
+
+def test_a_termination_log_that_cannot_be_written_is_a_note(
+    termination_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    termination_log.touch()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    notes: list[str] = []
+    assert run(Talk(note=notes.append)).exit_code == 0
+    assert notes == [f"{termination_log} could not be written: No space left on device"]
+
+
+def test_a_fault_of_our_own_is_undecided_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **options: Any) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(gate, "make_plan", broken)
+    report = run(report_dir=str(tmp_path))
+    assert (report.exit_code, report.outcome, report.complete) == (3, Outcome.ERROR, True)
+    assert "ZeroDivisionError: oops" in (report.reason or "")
+    assert json.loads((tmp_path / "preflight.json").read_text())["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended("died", 0.1, exit_signal=9), "gave no answer (died)"),
+        (Ended("timeout", 60.0, started=False), "gave no answer (timeout)"),
+        (Ended("raised", 0.1, text="MemoryError: "), "MemoryError"),
+    ],
+)
+def test_a_look_at_the_data_that_failed_is_undecided(
+    monkeypatch: pytest.MonkeyPatch, ended: Ended, said: str
+) -> None:
+    monkeypatch.setattr(gate, "run_isolated", lambda request, **options: ended)
+    report = run(data="/data")
+    assert report.exit_code == 3
+    assert said in (report.reason or "")
+
+
+def test_reports_lost_in_the_middle_are_said_once_and_the_verdict_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, notes = tmp_path / "reports", []
+
+    def vanish(made: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **options: Any) -> Any:
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+            return made(*args, **options)
+
+        return make
+
+    monkeypatch.setattr(gate, "make_plan", vanish(gate.make_plan))
+    report = run(Talk(note=notes.append), report_dir=str(folder))
+    assert (report.exit_code, report.outcome) == (0, Outcome.PASS)
+    assert len(notes) == 1 and "reports are lost" in notes[0]
+    assert report.settings.warnings == (notes[0],)
+
+
+def test_stagger_waits_a_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate.secrets, "randbelow", lambda top: 500)
+    said: list[str] = []
+    run(Talk(progress=lambda check, text: said.append(f"{check}: {text}")), stagger_s=0.2)
+    assert said[0] == "stagger: waiting 0 s"
