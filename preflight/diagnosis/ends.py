@@ -59,7 +59,7 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     known = explain(ended.text, ended.output, ended.exit_signal, around.oom_kills)
     if known is not None:
         gib = {"shm": around.shm_gib, "memory": around.more_memory_gib}.get(known.gib, 0)
-        return known.outcome, known.cause + doing, known.remedy.format(gib=gib), known.blame
+        return known.outcome, known.cause, known.remedy.format(gib=gib), known.blame
     if ended.kind == "raised" and not ended.started:
         text = _first_line(ended.text)
         cause = f"the measuring process cannot import what it needs: {text}{doing}"
