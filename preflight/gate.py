@@ -260,10 +260,11 @@ class Gate:
                     "preflight.xml": FORMATS["junit"](self._report),
                 }
             )
-        except Undeliverable as error:
+        except Exception as error:  # a report that cannot be drawn must not cost the verdict either
             self._delivery.close()
             self._delivery = None
-            self._lost(str(error))
+            known = isinstance(error, Undeliverable)
+            self._lost(str(error) if known else f"{type(error).__name__}: {error}")
 
     def _lost(self, text: str) -> None:
         line = f"reports are lost: {text}; the verdict is on standard output and in the exit code"

@@ -110,6 +110,19 @@ def test_reports_lost_in_the_middle_are_said_once_and_the_verdict_stands(
     assert report.settings.warnings == (notes[0],)
 
 
+def test_a_report_that_cannot_be_drawn_does_not_cost_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(report: Report) -> bytes:
+        raise KeyError("oops")
+
+    notes: list[str] = []
+    monkeypatch.setattr(gate, "FORMATS", {**gate.FORMATS, "junit": broken})
+    report = run(Talk(note=notes.append), report_dir=str(tmp_path))
+    assert report.exit_code == 0
+    assert len(notes) == 1 and "KeyError" in notes[0]
+
+
 def test_stagger_waits_a_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate.secrets, "randbelow", lambda top: 500)
     said: list[str] = []
