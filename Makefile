@@ -1,7 +1,7 @@
 # The two commands a newcomer needs: `make run` and `make test`.
 
 # The pin is a CPU build on the project's test machines. Elsewhere the CPU index of PyTorch gives
-# one (see README), or TORCH= keeps the torch of an environment that has it.
+# one (see README).
 TORCH ?= torch==2.13.0
 PIP_ARGS ?=
 
@@ -34,7 +34,7 @@ bench: $(TEST_STAMP)  ## the numbers in README, in under nine minutes
 	$(BIN)/python -m bench
 
 bench-full: $(TEST_STAMP)  ## the same a hundred times over, which takes hours
-	$(BIN)/python -m bench --repeat 100 | tee bench-full.txt
+	$(BIN)/python -m bench --repeat 100 > bench-full.txt
 
 dist: $(TEST_STAMP)  ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation
@@ -43,7 +43,7 @@ $(VENV):
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml | $(VENV)
-	$(BIN)/pip install -q $(PIP_ARGS) $(TORCH) setuptools
+	$(BIN)/pip install -q $(PIP_ARGS) $(TORCH) 'setuptools>=77'
 	$(BIN)/pip install -q $(PIP_ARGS) --no-build-isolation -e .
 	@touch $@
 

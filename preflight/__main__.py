@@ -32,6 +32,7 @@ def main() -> None:
 
 def _guarded() -> int:
     try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide our children's ends
         for name in _SIGNALS:
             # A signal that the caller had ignored (nohup) stays ignored.
             if signal.getsignal(name) is not signal.SIG_IGN:

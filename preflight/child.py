@@ -42,7 +42,7 @@ def main(request_fd: int, message_fd: int) -> None:
     for fd in (request_fd, message_fd):
         os.set_inheritable(fd, False)
     channel = Channel(message_fd)
-    with open(request_fd, "rb", closefd=False, buffering=0) as requests:
+    with open(request_fd, "rb", closefd=False) as requests:
         request = json.loads(requests.readline())
     scratch = Scratch(request["scratch"])
     threading.Thread(target=_end_with_parent, args=(request_fd, scratch), daemon=True).start()

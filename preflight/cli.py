@@ -50,10 +50,8 @@ def run_command(arguments: list[str]) -> int:
         return ended.exit_code
     except typer.Abort:
         return 130
-    except OSError as error:
-        if error.filename is not None:  # not standard output's: ours to explain
-            raise
-        console.complain(f"standard output is lost ({error.strerror}); nothing is decided by that")
+    except (OSError, SystemExit):  # help or version into a closed or full standard output
+        console.complain("standard output is lost; nothing is decided by that")
         return exit_code.UNDECIDED
     except Exception as error:
         message = getattr(error, "format_message", None)
@@ -125,6 +123,8 @@ def run(
 
     options.one_of("--format", format, options.FORMATS)
     options.one_of("--exit-on", exit_on, options.EXIT_ON)
+    if report_dir == "":
+        raise typer.BadParameter("name a folder", param_hint="--report-dir")
     asked = Options(
         request=_request(context, thresholds, workload, gpu, set_, deadline),
         check=options.listed(check),

@@ -28,7 +28,11 @@ def page(make: Callable[[], str]) -> int:
     except (UsageError, SettingsError) as error:
         complain(str(error))
         return exit_code.USAGE
-    write(text)
+    try:
+        write(text)
+    except OSError as error:
+        complain(f"standard output is lost ({error.strerror}); nothing is decided by that")
+        return exit_code.UNDECIDED
     return exit_code.PASS
 
 

@@ -31,7 +31,11 @@ def decide(
     """The exit code of a run that measured (or tried to)."""
     if stopped_by is not None:
         return interrupted(stopped_by)
-    code = _verdict(results, exit_on)
+    return lowered(_verdict(results, exit_on), report_only, allow_undecided)
+
+
+def lowered(code: int, report_only: bool, allow_undecided: bool) -> int:
+    """1 and 3 as --report-only and --allow-undecided want them."""
     if report_only or (allow_undecided and code == UNDECIDED):
         return PASS
     return code

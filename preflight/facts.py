@@ -33,6 +33,10 @@ class Cpu(Fact):
     steal_percent: float | None = Field(description="since boot")
     load_1m: float | None
 
+    def binding_quota(self) -> float | None:
+        """The quota where it, and not the affinity, is what limits us."""
+        return self.quota if self.quota is not None and self.quota <= self.effective else None
+
 
 class Memory(Fact):
     """How much memory this process may still use."""
@@ -65,11 +69,12 @@ class Processes(Fact):
     memlock_bytes: int | None
 
     def free(self) -> int | None:
-        """Processes and threads that may still be started; None without a limit."""
-        room = [] if self.nproc is None else [self.nproc]
-        if self.pids_max is not None:
-            room.append(self.pids_max - (self.pids_current or 0))
-        return min(room, default=None)
+        """Processes and threads that the cgroup still lets us start; None without a limit.
+
+        RLIMIT_NPROC is not in it: it counts all of a user's processes, on the whole machine, and
+        does not hold for root.
+        """
+        return None if self.pids_max is None else self.pids_max - (self.pids_current or 0)
 
 
 class Pressure(Fact):

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from preflight import __version__, checks, exit_code
-from preflight.checks.contract import Check, Unavailable
+from preflight.checks.contract import Unavailable
 from preflight.deliver import Delivery, Undeliverable
+from preflight.diagnosis.data_paths import ANSWER_LIMIT_S
 from preflight.isolate import Stop
 from preflight.isolate import run as run_isolated
 from preflight.job import DataState
@@ -25,14 +26,13 @@ from preflight.machine.identity import node
 from preflight.machine.root import Root, host
 from preflight.model import Node, Report, Result, SettingsRecord
 from preflight.outcome import Outcome, worst
-from preflight.plan import Plan, UsageError, make_job, make_plan, select
+from preflight.plan import Plan, UsageError, check_ids, make_job, make_plan, select
 from preflight.report import FORMATS
 from preflight.report.headline import headline, reason
 from preflight.runner import Runner, not_reached
 from preflight.settings import SHIPPED, Request, Settings, resolve
-from preflight.settings.tree import SettingsError, did_you_mean
+from preflight.settings.tree import SettingsError
 
-_DATA_ANSWER_S = 5.0
 _TERMINATION_LOG = Path("/dev/termination-log")
 _TERMINATION_BYTES = 4096  # kubelet cuts longer messages
 
@@ -133,7 +133,7 @@ class Gate:
         known = checks.discover()
         settings = resolve(options.request, {id: c.limits for id, c in known.items()}, SHIPPED)
         self._report = self._updated(settings=self._settings_record(settings))
-        _check_ids(options, known)
+        check_ids(known, options.check, options.skip, options.waive)
         ids = select(settings.run.checks, known, options.check, options.skip)
         missing = [id for id in ids if id not in settings.limits]
         if missing:
@@ -168,7 +168,7 @@ class Gate:
                 "task": "look", "path": path, "codec": settings.sample.codec,
                 "scratch": secrets.token_hex(4),
             },
-            timeout_s=_DATA_ANSWER_S, stop=self._stop,
+            timeout_s=ANSWER_LIMIT_S, stop=self._stop,
         )  # fmt: skip
         if ended.kind == "stopped" or (ended.kind == "timeout" and ended.started):
             return "no_answer"
@@ -196,7 +196,7 @@ class Gate:
     def _settings_record(self, settings: Settings) -> SettingsRecord:
         return SettingsRecord(
             layers=settings.layers,
-            options=self._options.record(),
+            options={**self._options.record(), "deadline_s": settings.run.deadline_s},
             warnings=self._report.settings.warnings,
             values=dict(settings.values),
         )
@@ -225,8 +225,11 @@ class Gate:
 
     def _ended(self, code: int, text: str) -> Report:
         """A run that ended outside the runner: wrong use, or a fault of our own."""
-        if self._stop.signal is not None and code != exit_code.USAGE:
-            code = exit_code.interrupted(self._stop.signal)
+        options = self._options
+        if code == exit_code.UNDECIDED:
+            code = exit_code.lowered(code, options.report_only, options.allow_undecided)
+            if self._stop.signal is not None:
+                code = exit_code.interrupted(self._stop.signal)
         return self._updated(complete=True, outcome=Outcome.ERROR, exit_code=code, reason=text)
 
     def _updated(self, **changes: Any) -> Report:
@@ -237,11 +240,13 @@ class Gate:
         folder = self._options.report_dir
         if folder is None:
             return
-        delivery = Delivery(folder)
+        delivery = None
         try:
+            delivery = Delivery(folder)
             delivery.wait_ready()
-        except Undeliverable as error:
-            delivery.close()
+        except (Undeliverable, OSError) as error:
+            if delivery is not None:
+                delivery.close()
             if self._options.report_dir_required:
                 raise UsageError(
                     f"--report-dir {error}: no report could be written there"
@@ -281,18 +286,3 @@ class Gate:
                 _TERMINATION_LOG.write_bytes(text)
         except OSError as error:
             self._talk.note(f"{_TERMINATION_LOG} could not be written: {error.strerror}")
-
-
-def _check_ids(options: Options, known: Mapping[str, Check[Any, Any]]) -> None:
-    """Unknown ids are errors of use: a misspelt waiver must not look like a verdict."""
-    for option, ids in (("--check", options.check), ("--skip", options.skip)):
-        for id in ids:
-            if id not in known:
-                raise UsageError(f"{option} {id}: there is no such check.{did_you_mean(id, known)}")
-    findings = {
-        f"{id}.{name}" for id, check in known.items() for name in (*check.findings, "completed")
-    }
-    for id in options.waive:
-        if id not in known and id not in findings:
-            hint = did_you_mean(id, {*known, *findings})
-            raise UsageError(f"--waive {id}: there is no such check or finding.{hint}")

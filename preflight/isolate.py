@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from preflight.ended import Ended, EndKind
 
 # A stuck import of torch (a slow image file system) is not the check's time and not the node's
 # fault; cold imports of 20 s and more are seen on network file systems.
@@ -38,32 +40,12 @@ _BOOTSTRAP = (
     "from preflight.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
-EndKind = Literal["done", "unavailable", "raised", "died", "timeout", "stopped"]
-
 
 @dataclass
 class Stop:
     """Set by a signal handler: whatever runs is to end now, with its reports written."""
 
     signal: signal.Signals | None = None
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a child came to its end, as seen from outside."""
-
-    kind: EndKind
-    seconds: float
-    answer: Any = None
-    """The last reading; with any kind but "done" it is a partial one."""
-    text: str = ""
-    """For "unavailable" and "raised": the child's own words."""
-    exit_signal: int | None = None
-    last_progress: str = ""
-    started: bool = True
-    """False when it ended before it had imported what it needs."""
-    output: str = ""
-    abandoned_pid: int | None = None
 
 
 @dataclass
@@ -89,10 +71,14 @@ def run(
     getting there has START_LIMIT_S. Both together never exceed `total_s`.
     """
     began = time.monotonic()
-    child = _start(request)
+    try:
+        child = _start(request)
+    except (OSError, RuntimeError) as error:  # no process, no thread, no descriptor left
+        return Ended("raised", 0.0, text=f"{type(error).__name__}: {error}")
     deadline, last_progress, started, answer = began + min(START_LIMIT_S, total_s), "", False, None
     end: dict[str, Any] | None = None
     kind: EndKind = "died"
+    exited = False
     while True:
         if stop.signal is not None:
             kind = "stopped"
@@ -103,8 +89,11 @@ def run(
         try:
             message = child.messages.get(timeout=_TICK_S)
         except queue.Empty:
-            if _has_exited(child.process.pid):
+            if exited:
                 break
+            exited = _has_exited(child.process.pid)
+            if exited:  # what it said last may still be on its way
+                child.threads[0].join(_DRAIN_GRACE_S)
             continue
         if message is None:  # the child closed its side: it is done or dead
             break
@@ -137,26 +126,56 @@ def _start(request: dict[str, Any]) -> _Child:
     request_read, request_write = os.pipe()
     message_read, message_write = os.pipe()
     package_folder = str(Path(__file__).resolve().parent.parent)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BOOTSTRAP, package_folder, str(request_read), str(message_write)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=(request_read, message_write),
-    )
-    os.close(request_read)
-    os.close(message_write)
+    theirs = (request_read, message_write)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOTSTRAP, package_folder, *map(str, theirs)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=theirs,
+            cwd=None
+            if Path("/proc/self/cwd").exists()
+            else "/",  # torch cannot start in a deleted one
+        )
+    except OSError:
+        os.close(request_write)
+        os.close(message_read)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
     child = _Child(process, request_write)
+    line = json.dumps(request).encode() + b"\n"
     child.threads = (
         threading.Thread(target=_read_messages, args=(child, message_read), daemon=True),
         threading.Thread(target=_drain_output, args=(child,), daemon=True),
+        # A request larger than a pipe, to a child that does not read, must not hold us up.
+        threading.Thread(target=_write_all, args=(request_write, line), daemon=True),
     )
-    for thread in child.threads:
-        thread.start()
-    with contextlib.suppress(BrokenPipeError):  # it died at once; the loop will see that
-        os.write(request_write, json.dumps(request).encode() + b"\n")
+    try:
+        for thread in child.threads:
+            thread.start()
+    except RuntimeError:
+        process.kill()
+        process.wait()
+        raise
     return child
+
+
+def _working_folder() -> str | None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # deleted: torch cannot start there
+        return "/"
+    return None
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # it died at once; the loop will see that
+        while data:
+            data = data[os.write(fd, data) :]
 
 
 def _read_messages(child: _Child, message_fd: int) -> None:
@@ -177,7 +196,10 @@ def _drain_output(child: _Child) -> None:
 
 def _has_exited(pid: int) -> bool:
     """Whether the child ended, without reaping it: its group id must stay ours until the sweep."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:  # somebody reaped it: SIGCHLD is ignored in this process
+        return True
 
 
 def _finish(child: _Child, *, gently: bool) -> tuple[int | None, int | None]:
@@ -201,7 +223,11 @@ def _finish(child: _Child, *, gently: bool) -> tuple[int | None, int | None]:
 
 def _others_in_group(pid: int) -> bool:
     """Whether processes beside its leader are left in a group."""
-    for folder in os.listdir("/proc"):
+    try:
+        folders = os.listdir("/proc")
+    except OSError:
+        return False
+    for folder in folders:
         if folder.isdigit() and int(folder) != pid:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = Path("/proc", folder, "stat").read_text().rpartition(")")[2].split()

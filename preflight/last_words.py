@@ -14,6 +14,8 @@ from xml.sax.saxutils import escape, quoteattr
 from preflight import __version__
 from preflight.deliver import Delivery, Undeliverable
 
+# Commands that only look leave the reports of the last run alone.
+_LOOKING = ("checks", "explain", "info", "thresholds", "report", "--help", "-h", "--version")
 _VARIABLE = "PREFLIGHT_REPORT_DIR"
 _OPTION = "--report-dir"
 
@@ -23,13 +25,16 @@ def leave_report(
 ) -> None:
     """Write preflight.json and preflight.xml where the run was told to; silent where it was not."""
     folder = _folder(arguments, environ)
-    if folder is None:
+    if folder is None or (arguments and arguments[0] in _LOOKING):
         return
+    node = environ.get("NODE_NAME") or environ.get("SLURMD_NODENAME") or socket.gethostname()
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
     delivery = Delivery(folder)
     try:
         delivery.wait_ready()
-        delivery.write({"preflight.json": _json(line, now, code), "preflight.xml": _xml(line, now)})
+        delivery.write(
+            {"preflight.json": _json(line, node, now, code), "preflight.xml": _xml(line, node, now)}
+        )
     except Undeliverable:
         return
     finally:
@@ -37,16 +42,18 @@ def leave_report(
 
 
 def _folder(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    named = None
     for place, argument in enumerate(arguments):
-        if argument == _OPTION and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if argument.startswith(f"{_OPTION}="):
-            return argument.partition("=")[2]
+        if argument == _OPTION:
+            named = next(iter(arguments[place + 1 : place + 2]), None)
+        elif argument.startswith(f"{_OPTION}="):
+            named = argument.partition("=")[2]
+    if named is not None:
+        return named or None
     return environ.get(_VARIABLE) or None
 
 
-def _json(line: str, now: str, code: int) -> bytes:
-    name = socket.gethostname()
+def _json(line: str, node: str, now: str, code: int) -> bytes:
     document = {
         "schema_version": "1.0",
         "preflight_version": __version__,
@@ -56,7 +63,7 @@ def _json(line: str, now: str, code: int) -> bytes:
         "reason": line,
         "started_at": f"{now}Z",
         "duration_s": 0.0,
-        "node": {"name": name, "name_from": "host name", "hostname": name},
+        "node": {"name": node, "name_from": "environment", "hostname": socket.gethostname()},
         "facts": {},
         "settings": {"layers": [], "options": {}, "warnings": [], "values": {}},
         "results": [],
@@ -64,11 +71,11 @@ def _json(line: str, now: str, code: int) -> bytes:
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def _xml(line: str, now: str) -> bytes:
+def _xml(line: str, node: str, now: str) -> bytes:
     printable = "".join(
         c for c in line if c >= " " and not "\ud800" <= c <= "\udfff" and c < "\ufffe"
     )
-    name, message = quoteattr(socket.gethostname()), quoteattr(printable)
+    name, message = quoteattr(node), quoteattr(printable)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
         '<testsuites name="preflight" tests="1" failures="0" errors="1" skipped="0" '

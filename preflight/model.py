@@ -119,9 +119,11 @@ class Report(Record):
 
 
 def judged(results: Sequence[Result]) -> bool:
-    """Whether anything counted: a run of nothing but skips and waivers decides nothing."""
+    """Whether anything counted: a run of nothing but skips, waivers and errors decides nothing."""
     return any(
-        finding.outcome in (Outcome.PASS, Outcome.WARN) and not finding.waived
+        finding.outcome in (Outcome.PASS, Outcome.WARN)
+        and not finding.waived
+        and finding.would_be is not Outcome.ERROR
         for result in results
         for finding in result.findings
     )

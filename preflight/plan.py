@@ -10,6 +10,7 @@ from typing import Any
 from preflight.checks.contract import Check, Limits
 from preflight.facts import Facts
 from preflight.job import Consumer, DataState, Job, Loader, Sample, Stats
+from preflight.settings.tree import did_you_mean
 
 # More workers than this per rank rarely help on one loader: published runs peak at 8 to 16.
 _MOST_AUTO_WORKERS = 8
@@ -42,6 +43,28 @@ class Plan:
     facts: Facts
     deadline_s: float
     waive: frozenset[str] = frozenset()
+
+
+def check_ids(
+    checks: Checks, only: Sequence[str], skip: Sequence[str], waive: Sequence[str]
+) -> None:
+    """Refuse ids that nothing has: a misspelt waiver must not look like a verdict.
+
+    Raises:
+        UsageError: naming the option and what may have been meant.
+    """
+    for option, ids in (("--check", only), ("--skip", skip)):
+        for id in ids:
+            if id not in checks:
+                hint = did_you_mean(id, checks)
+                raise UsageError(f"{option} {id}: there is no such check.{hint}")
+    findings = {
+        f"{id}.{name}" for id, check in checks.items() for name in (*check.findings, "completed")
+    }
+    for id in waive:
+        if id not in checks and id not in findings:
+            hint = did_you_mean(id, {*checks, *findings})
+            raise UsageError(f"--waive {id}: there is no such check or finding.{hint}")
 
 
 def select(

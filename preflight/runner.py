@@ -16,7 +16,8 @@ from typing import Any
 
 from preflight.checks.contract import Unavailable, Unit
 from preflight.diagnosis import ends
-from preflight.isolate import Ended, Stop
+from preflight.ended import Ended
+from preflight.isolate import Stop
 from preflight.isolate import run as run_isolated
 from preflight.machine.memory import oom_kills
 from preflight.machine.root import Root
@@ -63,10 +64,14 @@ class Runner:
         if left_s <= 0:
             return not_reached(planned, f"not reached in run.deadline_s ({self.plan.deadline_s:g})")
         self.progress(planned.check.id, "")
+        # The kernel may kill all of us: the report on disk then names who was running.
+        running = not_reached(planned, "was running when the run was cut off")
+        self.publish([*done.values(), running])
         began, kills = time.monotonic(), oom_kills(self.machine)
         timeout_s = min(planned.limits.timeout_s, left_s)
         ended = self._observe(planned, done, timeout_s, left_s)
-        meanwhile = None if kills is None else (oom_kills(self.machine) or 0) - kills
+        kills_now = oom_kills(self.machine)
+        meanwhile = None if kills is None or kills_now is None else kills_now - kills
         result = self._result(planned, ended, meanwhile, timeout_s)
         return result.model_copy(update={"duration_s": round(time.monotonic() - began, 3)})
 
@@ -136,6 +141,8 @@ class Runner:
             return Ended("unavailable", time.monotonic() - began, text=str(reason))
         except Exception as error:
             return Ended("raised", time.monotonic() - began, text=_text(error))
+        finally:
+            unit.scratch.remove()
         return Ended("done", time.monotonic() - began, answer=answer)
 
     def _result(
@@ -150,7 +157,6 @@ class Runner:
         answers = [end.answer for end in ended]
         outcome = worst(finding.outcome for finding in findings)
         printed = "\n".join(end.output for end in ended if end.output).splitlines()
-        not_good = outcome in (Outcome.FAIL, Outcome.ERROR)
         return Result(
             check=planned.check.id,
             outcome=outcome,
@@ -160,7 +166,7 @@ class Runner:
             partial=bool(troubles) and any(answer is not None for answer in answers),
             reading=answers[0] if len(answers) == 1 else answers,
             findings=tuple(findings),
-            output="\n".join(printed[-_KEPT_OUTPUT_LINES:]) if not_good and printed else None,
+            output="\n".join(printed[-_KEPT_OUTPUT_LINES:]) if troubles and printed else None,
         )
 
     def _around(
@@ -170,6 +176,7 @@ class Runner:
             check=planned.check.id,
             subject=subject,
             timeout_s=timeout_s,
+            by_deadline=timeout_s < planned.limits.timeout_s,
             stopped_by=self.stop.signal.name if self.stop.signal else None,
             oom_kills=kills,
             # A quarter more than the bare need, as shm.margin suggests; what was there was not

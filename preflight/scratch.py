@@ -5,6 +5,7 @@ Parent and child know it by the same token: whichever of them outlives the other
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -18,37 +19,32 @@ class Scratch:
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self._parent = _writable_parent()
-
-    def path(self) -> Path | None:
-        """Where it is or would be; None when no temporary directory is writable."""
-        return None if self._parent is None else self._parent / f"preflight-{self.token}"
+        # As they are now: a child points TMPDIR into the folder itself.
+        parents = (os.environ.get("TMPDIR"), "/tmp", "/var/tmp")
+        self._parents = tuple(Path(parent) for parent in parents if parent)
 
     def make(self) -> Path | None:
-        """Create it; None when that is not possible."""
-        folder = self.path()
-        try:
-            if folder is not None:
+        """Create it; None where no temporary directory is writable.
+
+        The working directory is not tried, as tempfile would: it may be the job's own.
+        """
+        for parent in self._parents:
+            folder = parent / f"preflight-{self.token}"
+            with contextlib.suppress(OSError):
                 folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError:
-            return None
-        return folder
+                return folder
+        return None
 
     def remove(self) -> None:
         """Remove it, whatever is in it; gives up after two seconds on a hanging file system."""
-        folder = self.path()
-        if folder is None or not folder.exists():
-            return
-        worker = threading.Thread(
-            target=shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, daemon=True
-        )
-        worker.start()
-        worker.join(_REMOVE_LIMIT_S)
+        worker = threading.Thread(target=self._remove, daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # no further thread is allowed
+            self._remove()
+        else:
+            worker.join(_REMOVE_LIMIT_S)
 
-
-def _writable_parent() -> Path | None:
-    """The temporary directory; never the working directory, which may be the job's."""
-    for parent in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp"):
-        if parent and os.access(parent, os.W_OK | os.X_OK):
-            return Path(parent)
-    return None
+    def _remove(self) -> None:
+        for parent in self._parents:
+            shutil.rmtree(parent / f"preflight-{self.token}", ignore_errors=True)

@@ -9,12 +9,12 @@ import pytest
 
 from preflight.diagnosis.ends import Circumstances, finding
 from preflight.diagnosis.loader_failures import FAILURES, explain
-from preflight.isolate import Ended
+from preflight.ended import Ended
 from preflight.outcome import Blame, Outcome
 
 AROUND = Circumstances(
-    check="dataloader", subject="rank 0", timeout_s=60.0, stopped_by=None, oom_kills=0, shm_gib=2,
-    more_memory_gib=16,
+    check="dataloader", subject="rank 0", timeout_s=60.0, by_deadline=False, stopped_by=None,
+    oom_kills=0, shm_gib=2, more_memory_gib=16,
 )  # fmt: skip
 
 

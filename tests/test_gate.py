@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from preflight import gate
+from preflight.ended import Ended
 from preflight.gate import Gate, Options, Talk
-from preflight.isolate import Ended, Stop
+from preflight.isolate import Stop
 from preflight.model import Report
 from preflight.outcome import Outcome
 from preflight.report.headline import headline

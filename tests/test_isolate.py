@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from preflight import isolate
-from preflight.isolate import Ended, Stop
+from preflight.ended import Ended
+from preflight.isolate import Stop
 from tests.freezing import freezer
 
 pytestmark = pytest.mark.timeout(60)

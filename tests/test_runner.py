@@ -10,7 +10,8 @@ import pytest
 
 from preflight import runner
 from preflight.checks.contract import Check, Limits, Reading, Unavailable, Unit
-from preflight.isolate import Ended, Stop
+from preflight.ended import Ended
+from preflight.isolate import Stop
 from preflight.judge import Miss, at_least
 from preflight.machine.root import host
 from preflight.model import Finding, Result
@@ -162,7 +163,7 @@ def test_each_result_is_published_when_it_is_there() -> None:
         (planned(check("first")), planned(check("second"))), making.job(), making.facts(), 60.0
     )
     runner.Runner(plan, host(), Stop(), lambda results: seen.append(len(results))).run()
-    assert seen == [1, 2]
+    assert seen == [1, 1, 2, 2]  # once when it starts, once when it is there
 
 
 def test_later_checks_get_the_readings_they_need() -> None:

@@ -5,13 +5,14 @@ Reads cgroups and resource limits only. What the limits do to the rate is measur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from preflight.checks.contract import Check, Limits, Reading, Unit
-from preflight.diagnosis.remedies import MORE_MEMORY
-from preflight.judge import Miss, at_least, at_most
+from preflight.diagnosis.remedies import more_memory
+from preflight.judge import Miss, at_least, at_most, holds
 from preflight.model import Finding
 from preflight.outcome import Outcome
 
@@ -78,13 +79,19 @@ def judge(readings: Sequence[LimitsReading], limits: LimitsLimits) -> list[Findi
     seen = readings[0]
     findings = [_workers(seen, limits), _memory(seen, limits)]
     if seen.nofile is not None:
-        cause = f"{seen.nofile} open files are allowed; the loader keeps {seen.nofile_need} open"
+        cause = (
+            f"{seen.nofile} open files are allowed; the loader and the training process may need "
+            f"{seen.nofile_need}"
+        )
         remedy = f"raise it: ulimit -n {seen.nofile_need} or docker run --ulimit nofile=65536"
         findings.append(
             at_least("limits.nofile", seen.nofile, seen.nofile_need, "files", Miss(cause, remedy))
         )
     if seen.pids_free is not None:
-        cause = f"{seen.pids_free} more processes are allowed; the loader starts {seen.pids_need}"
+        cause = (
+            f"{seen.pids_free} more processes and threads are allowed; the loader and the training "
+            f"process may need {seen.pids_need}"
+        )
         remedy = "raise it: docker run --pids-limit, the kubelet's podPidsLimit, or ulimit -u"
         findings.append(
             at_least("limits.pids", seen.pids_free, seen.pids_need, "tasks", Miss(cause, remedy))
@@ -97,7 +104,8 @@ def judge(readings: Sequence[LimitsReading], limits: LimitsLimits) -> list[Findi
         )
     if seen.guaranteed_cpus is not None and seen.guaranteed_cpus < seen.effective_cpus:
         cause = f"only {seen.guaranteed_cpus:g} CPUs are requested: the rest is lent by neighbours"
-        remedy = f"request {seen.planned_workers} CPUs, or plan {seen.guaranteed_cpus:g} workers"
+        fit = max(1, int(seen.guaranteed_cpus))
+        remedy = f"request {seen.planned_workers} CPUs, or plan {fit} workers"
         miss = Miss(cause, remedy, outcome=Outcome.WARN)
         findings.append(
             at_least("limits.cpu_weight", seen.guaranteed_cpus, seen.planned_workers, "CPUs", miss)
@@ -106,30 +114,28 @@ def judge(readings: Sequence[LimitsReading], limits: LimitsLimits) -> list[Findi
 
 
 def _workers(seen: LimitsReading, limits: LimitsLimits) -> Finding:
-    ratio = round(seen.planned_workers / seen.effective_cpus, 3)
+    id, unit, most = "limits.workers_per_cpu", "workers per CPU", limits.max_workers_per_cpu
+    workers, cpus = seen.planned_workers, seen.effective_cpus
+    ratio = round(workers / cpus, 3)
     cause = (
-        f"{seen.planned_workers} loader workers share {seen.effective_cpus:g} CPUs "
+        f"{workers} loader workers share {cpus:g} CPUs "
         f"({seen.cpus_from}, on a node with {seen.online_cpus})"
     )
-    fit = max(1, int(seen.effective_cpus))
-    remedy = f"give the container {seen.planned_workers} CPUs or set loader.num_workers to {fit}"
-    if ratio > limits.max_workers_per_cpu:
-        limit, outcome = limits.max_workers_per_cpu, Outcome.FAIL
-    else:
-        limit, outcome = 1.0, Outcome.WARN
-    # One worker has to run even where less than one CPU is given.
-    if seen.planned_workers == 1:
-        ratio = min(ratio, 1.0)
-    source = limits.source("max_workers_per_cpu") if outcome is Outcome.FAIL else None
+    limit, outcome = (most, Outcome.FAIL) if ratio > most else (1.0, Outcome.WARN)
+    need, fit = math.ceil(workers / limit), max(1, int(cpus * limit))
+    remedy = f"give the container {need} CPUs or set loader.num_workers to {fit}"
     miss = Miss(cause, remedy, outcome=outcome)
-    return at_most("limits.workers_per_cpu", ratio, limit, "workers per CPU", miss, source=source)
+    if workers == 1:  # one has to run, even where less than one CPU is given
+        return holds(id, True, ratio, miss, unit)
+    source = limits.source("max_workers_per_cpu") if outcome is Outcome.FAIL else None
+    return at_most(id, ratio, limit, unit, miss, source=source)
 
 
 def _memory(seen: LimitsReading, limits: LimitsLimits) -> Finding:
     cause = f"{seen.memory_headroom_gib:.2f} GiB can still be allocated ({seen.memory_from})"
     need = limits.min_memory_headroom_gib
     seen_gib = round(seen.memory_headroom_gib, 3)
-    more = MORE_MEMORY.format(gib=f"{max(0.1, need - seen_gib):.1f}")
+    more = more_memory(need - seen_gib)
     source = limits.source("min_memory_headroom_gib")
     miss = Miss(cause, f"end what fills it, or {more}")
     return at_least("limits.memory_headroom", seen_gib, need, "GiB", miss, source=source)

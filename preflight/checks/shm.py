@@ -6,14 +6,16 @@ the mount really gives what it says. It never takes more than a quarter of what 
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from preflight.checks.contract import Check, Limits, Reading, Unit
-from preflight.diagnosis.remedies import MORE_MEMORY, MORE_SHM
+from preflight.diagnosis.remedies import MORE_SHM, more_memory
 from preflight.judge import Miss, at_least, at_most, holds
 from preflight.model import Finding
 from preflight.outcome import Outcome
@@ -108,18 +110,20 @@ def judge(readings: Sequence[ShmReading], limits: ShmLimits) -> list[Finding]:
     findings.append(
         at_least("shm.floor", free, limits.min_free_gib, "GiB", floor, subject=where, source=source)
     )
-    headroom = round(seen.memory_headroom_gib, 4)
+    headroom = round(limits.max_memory_share * seen.memory_headroom_gib, 4)
     cause = (
-        f"pages in {where} count against the memory limit, which leaves {headroom:g} GiB: "
-        "the kernel would kill the job, not report a full mount"
+        f"pages in {where} count against the memory limit, which leaves "
+        f"{seen.memory_headroom_gib:g} GiB, {limits.max_memory_share:.0%} of it for them: beyond "
+        "that the kernel kills the job instead of reporting a full mount"
     )
-    behind = Miss(cause, MORE_MEMORY.format(gib=f"{max(0.1, need - headroom):.1f}"))
+    behind = Miss(cause, more_memory((need - headroom) / limits.max_memory_share))
     findings.append(at_least("shm.memory_behind", headroom, need, "GiB", behind, subject=where))
     if seen.written_gib is not None:
         cause = (
             f"{seen.write_error} after {seen.written_gib:.3g} GiB, though {free:g} GiB look free"
         )
-        failed = Miss(cause, more_shm)
+        too_large = seen.write_error == os.strerror(errno.EFBIG)
+        failed = Miss(cause, "ulimit -f unlimited" if too_large else more_shm)
         written = round(seen.written_gib, 4)
         findings.append(
             holds("shm.write_back", seen.write_error is None, written, failed, "GiB", where)

@@ -12,8 +12,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from preflight.job import Codec, DataState
+if TYPE_CHECKING:
+    from preflight.job import Codec, DataState
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 
@@ -27,6 +29,8 @@ MAX_ENTRIES = 400_000
 _SERVER_GONE = {errno.ENOTCONN, errno.ESTALE, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EREMOTEIO}
 _PROGRESS_EVERY = 256
 _FILES_TO_OPEN = 8
+_ENTRIES_TO_SEE = 2_000
+_FOLDERS_TO_SEE = 100
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,14 @@ def look(path: str, codec: Codec = "jpeg") -> DataState | None:
         return "no_answer" if error.errno in _SERVER_GONE else "unreadable"
     if not stat.S_ISDIR(mode):
         return "not_a_folder"
-    listing = list_images(path, codec=codec, max_files=_FILES_TO_OPEN)
+    # Little, so that a slow but answering file server is done in time: what is not found here, the
+    # listing that follows will find.
+    search = _Search(codec, _FILES_TO_OPEN, lambda entries: None, _ENTRIES_TO_SEE, _FOLDERS_TO_SEE)
+    listing = _walk(path, search)
     if listing.paths:
         return "ok" if any(map(_opens, listing.paths)) else "unreadable"
+    if not listing.complete:
+        return "ok"
     if listing.unreadable_folders:
         return "unreadable"
     return "no_image" if listing.other_files else "empty"
@@ -103,7 +112,12 @@ def list_images(
     directory entries seen, for every folder and every 256 entries: silence means that the file
     system does not answer. Folders that cannot be read are counted, never raised.
     """
-    search = _Search(codec, max_files, on_progress or (lambda entries: None))
+    note = on_progress or (lambda entries: None)
+    search = _Search(codec, max_files, note, MAX_ENTRIES, MAX_FOLDERS)
+    return _walk(path, search)
+
+
+def _walk(path: str, search: _Search) -> Listing:
     level = [path]
     while level and search.wanted():
         level = search.read_level(level)
@@ -119,7 +133,14 @@ def list_images(
 class _Search:
     """One walk: what was found, and what is left of its limits."""
 
-    def __init__(self, codec: Codec, max_files: int, on_progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        max_files: int,
+        on_progress: Callable[[int], None],
+        max_entries: int,
+        max_folders: int,
+    ) -> None:
         self.found: dict[str, None] = {}
         self.other_files = 0
         self.unreadable = 0
@@ -127,6 +148,8 @@ class _Search:
         self.limited = False
         self._suffixes = ("",) if codec == "raw" else SUFFIXES
         self._max_files = max_files
+        self._max_entries = max_entries
+        self._max_folders = max_folders
         self._on_progress = on_progress
         self._entries = 0
         self._read: set[tuple[int, int]] = set()
@@ -138,7 +161,7 @@ class _Search:
     def read_level(self, folders: list[str]) -> list[str]:
         """Take each folder's share of files; the folders of the next level."""
         share = -(-self.wanted() // len(folders))
-        entry_share = -(-(MAX_ENTRIES - self._entries) // len(folders))
+        entry_share = -(-(self._max_entries - self._entries) // len(folders))
         below: list[str] = []
         for folder in folders:
             if not self.wanted():
@@ -167,7 +190,7 @@ class _Search:
                 self.limited = True
                 return
             if _is_folder(entry):
-                if len(below) < MAX_FOLDERS:
+                if len(below) < self._max_folders:
                     below.append(entry.path)
                 else:
                     self.limited = True
@@ -185,7 +208,7 @@ class _Search:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if self._entries >= MAX_ENTRIES:
+                    if self._entries >= self._max_entries:
                         self.limited = True
                         return
                     self._entries += 1

@@ -16,9 +16,13 @@ class DataPathFault(NamedTuple):
     blame: Blame
 
 
+ANSWER_LIMIT_S = 5.0
+"""A first look, or the next directory entry of a listing: later is no answer."""
+
 DATA_PATHS: dict[DataState, DataPathFault] = {
     "no_answer": DataPathFault(
-        "{path} does not answer (within 5 s): a dead or hanging mount or file server",
+        f"{{path}} does not answer (within {ANSWER_LIMIT_S:.0f} s): a dead or hanging mount, or a "
+        "file server that is down",
         "read it by hand (timeout 5 ls), then look at the mount, the file server and the network",
         Blame.SHARED,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from preflight.diagnosis.loader_failures import explain
-from preflight.isolate import Ended
+from preflight.ended import Ended
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
 
@@ -17,6 +17,8 @@ class Circumstances:
     check: str
     subject: str | None
     timeout_s: float
+    by_deadline: bool
+    """The run's deadline left it less time than its own limit."""
     stopped_by: str | None
     oom_kills: int | None
     """Counted in the memory cgroup meanwhile; None where it is not told."""
@@ -67,6 +69,9 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
             "mend the image: run `python -c 'import torch'` in it; torch 2.6 or later is needed"
         )
         return Outcome.ERROR, cause, remedy, Blame.IMAGE
+    if ended.kind == "timeout" and around.by_deadline:
+        cause = f"the run's deadline came after {ended.seconds:.0f} s of this check{doing}"
+        return Outcome.ERROR, cause, "raise --deadline or run.deadline_s", Blame.SETUP
     if ended.kind == "timeout" and not ended.started:
         cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"
         remedy = "look at the file system that the image or the environment is read from"

@@ -88,7 +88,11 @@ FAILURES = (
         cause="memory could not be mapped: the limit on memory or on mappings was reached",
         remedy=MORE_MEMORY + "; also look at vm.max_map_count and ulimit -v",
         blame=Blame.SETUP,
-        patterns=("Cannot allocate memory", "MemoryError"),  # pytorch/pytorch#92134
+        patterns=(
+            "Cannot allocate memory",
+            "\nMemoryError",
+            "Caught MemoryError",
+        ),  # pytorch/pytorch#92134
         gib="memory",
     ),
     Failure(
@@ -111,7 +115,7 @@ FAILURES = (
         remedy="run the gate in the image of the training job, or install torch 2.6 or later",
         blame=Blame.IMAGE,
         outcome=Outcome.ERROR,
-        patterns=("No module named 'torch'", "libtorch"),
+        patterns=("No module named 'torch'",),
     ),
     Failure(
         name="pin_thread",
@@ -159,12 +163,14 @@ def explain(
     `text` is the exception, `output` the last lines printed, `exit_signal` the signal that ended
     the process, `oom_kills` how many the memory cgroup counted meanwhile.
     """
-    seen = f"{text}\n{output}"
-    for row in FAILURES:
-        if row.needs_oom_kill and not oom_kills:
-            continue
-        if exit_signal is not None and row.signal == exit_signal:
-            return row
-        if any(pattern in seen for pattern in row.patterns):
-            return row
+    rows = [row for row in FAILURES if oom_kills or not row.needs_oom_kill]
+    if exit_signal is not None:
+        for row in rows:
+            if row.signal == exit_signal:
+                return row
+    # The exception first: what a process printed on the way may name other things, too.
+    for seen in (f"\n{text}", f"\n{output}"):
+        for row in rows:
+            if any(pattern in seen for pattern in row.patterns):
+                return row
     return None

@@ -1,4 +1,8 @@
-"""Remedies that more than one check or failure gives. Text only; callers fill in the numbers."""
+"""Remedies that more than one check or failure gives."""
+
+from __future__ import annotations
+
+import math
 
 MORE_SHM = (
     "give /dev/shm at least {gib} GiB: docker run --shm-size={gib}g; Compose: shm_size: {gib}gb; "
@@ -9,3 +13,8 @@ MORE_MEMORY = (
     "raise the container's memory limit by at least {gib} GiB (docker run --memory; Kubernetes: "
     "resources.limits.memory), or use fewer workers or a smaller batch"
 )
+
+
+def more_memory(missing_gib: float) -> str:
+    """MORE_MEMORY with a number that is enough: rounded up to a tenth of a GiB."""
+    return MORE_MEMORY.format(gib=f"{max(1, math.ceil(10 * missing_gib)) / 10:.1f}")

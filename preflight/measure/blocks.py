@@ -58,6 +58,11 @@ class BlockMaker:
         self._from = look
         return block
 
+    def disturbance(self, start: Load, end: Load) -> float | None:
+        """The share of any stretch of time, with samples in it or not; None where it is hidden."""
+        dt_s = end.at_s - start.at_s
+        return self._block(start, end, dt_s, 1).disturbance if dt_s > 0 else None
+
     def _block(self, start: Load, end: Load, dt_s: float, samples: int) -> Block:
         if start.own_cpu_s is None or end.own_cpu_s is None:
             return Block(dt_s=dt_s, samples=samples, disturbance=None, own_share=None)

@@ -14,10 +14,9 @@ from preflight.checks.contract import Unit
 from preflight.data.generated import generate
 from preflight.data.image_folder import FileSource, Listing, list_images
 from preflight.data.source import Source
+from preflight.diagnosis.data_paths import ANSWER_LIMIT_S
 from preflight.job import Codec, DataState
 
-DATA_ANSWER_S = 5.0
-"""Between two directory entries; longer is a hang (design: an existing path that is silent)."""
 _POLL_S = 0.05
 
 
@@ -49,26 +48,27 @@ def find(unit: Unit) -> Found:
 
 
 def _list(path: str, codec: Codec) -> Listing | None:
-    """The listing; None when the file system went silent for DATA_ANSWER_S."""
-    answers: list[Listing | OSError] = []
-    beat = [time.monotonic()]
+    """The listing; None when the file system went silent for ANSWER_LIMIT_S."""
+    answers: list[Listing] = []
+    errors: list[Exception] = []
+    beat = time.monotonic()
 
     def note(entries: int) -> None:
-        beat.append(time.monotonic())
+        nonlocal beat
+        beat = time.monotonic()
 
     def work() -> None:
         try:
             answers.append(list_images(path, codec=codec, on_progress=note))
-        except OSError as error:
-            answers.append(error)
+        except Exception as error:
+            errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(_POLL_S)
-        if thread.is_alive() and time.monotonic() - beat[-1] > DATA_ANSWER_S:
+        if thread.is_alive() and time.monotonic() - beat > ANSWER_LIMIT_S:
             return None
-        del beat[:-1]
-    if isinstance(answers[0], OSError):
-        raise answers[0]
+    if errors:
+        raise errors[0]
     return answers[0]

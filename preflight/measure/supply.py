@@ -39,12 +39,11 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         Exception: whatever the loader or one of its workers raised.
     """
     unit.started()
-    began = time.monotonic()
     found = find(unit)
     if found.source is None:
         return {"data_state": found.state}
     with burning(unit.job.consumer.host_cpus) as burners:
-        watch = _Watch(unit, limit_samples_per_s, emit, found.source, burners, began)
+        watch = _Watch(unit, limit_samples_per_s, emit, found.source, burners)
         return watch.until_clear()
 
 
@@ -58,9 +57,8 @@ class _Watch:
         emit: Emit,
         source: Source,
         burners: list[int],
-        began: float,
     ) -> None:
-        self._unit, self._emit, self._burners, self._began = unit, emit, burners, began
+        self._unit, self._emit, self._burners = unit, emit, burners
         self._job = unit.job
         self._counters = Counters.create(unit.job.num_workers)
         self._meter = LoadMeter(unit.machine, unit.machine.affinity(), self._pids)
@@ -88,9 +86,9 @@ class _Watch:
             if error is not None:
                 if progress.batches or not str(error).startswith(_TIMED_OUT):
                     raise error
-                no_batch = no_batch or self._window.undisturbed()
-                if not no_batch:
+                if progress.all_started_at is None or not self._window.undisturbed():
                     raise error
+                no_batch = True
             decision = None if no_batch else self._window.add(progress)
             if no_batch or decision is not None:
                 self._drain.stop()
@@ -138,7 +136,6 @@ class _Watch:
             **self._window.fields(decision),
             "files": self._files,
             "first_batch_s": None if first is None else round(first - self._loader_at, 3),
-            "start_s": None if first is None else round(first - self._began, 3),
             "corrupt_samples": corrupt,
             "corrupt_percent": round(100 * corrupt / max(1, corrupt + finished), 3),
             "corrupt_files": tuple(dict.fromkeys(names)),

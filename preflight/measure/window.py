@@ -40,13 +40,15 @@ class Window:
         self._warm_at: float | None = None
         self._opened: Look | None = None
         self._last: Look | None = None
-        self._before: list[Block] = []
-        """Blocks of the warm-up: they tell of disturbance, not of the rate."""
+        self._started: Look | None = None
+        """The first look at which every worker had started."""
         self._hopeless = False
 
     def add(self, progress: Progress) -> Decision | None:
         """Take the next look; the decision once there is one."""
         self._last, now = progress.look, progress.look.load.at_s
+        if self._started is None and progress.all_started_at is not None:
+            self._started = progress.look
         if self._is_hopeless(progress):
             self._hopeless = True
             return self._missed_by_far(progress)
@@ -55,7 +57,6 @@ class Window:
             self._maker = self._new_maker()
         block = self._maker.add(progress.look)
         if self._opened is None:
-            self._before += [block] if block else []
             return None
         decision = self.test.add(block) if block else None
         if decision is None and now - self._opened.load.at_s >= self._job.stats.max_s:
@@ -70,8 +71,8 @@ class Window:
         return waited_s >= self._job.stats.no_batch_s and self.undisturbed()
 
     def undisturbed(self) -> bool:
-        """Whether others left us the CPUs so far."""
-        return self._share(self._before + self.test.blocks) < self._job.stats.max_disturbance
+        """Whether others have left us the CPUs since the workers started."""
+        return self._share_since_start() < self._job.stats.max_disturbance
 
     def fields(self, decision: Decision | None) -> dict[str, Any]:
         """What the reading says of the window."""
@@ -116,7 +117,7 @@ class Window:
         return hopeless(
             self._delivered(progress), self._in_flight(),
             progress.look.load.at_s - progress.all_started_at,
-            self._share(self._before + self.test.blocks),
+            self._share_since_start(),
             self._limit, self._job.stats.hopeless_ratio,
         )  # fmt: skip
 
@@ -154,6 +155,12 @@ class Window:
             value=1 / mean_x, low=None, high=None, unit="samples/s",
             blocks=len(blocks), discarded=0, samples=rates,
         )  # fmt: skip
+
+    def _share_since_start(self) -> float:
+        """Of the whole time, not of blocks: a starved loader finishes no sample, so no block."""
+        if self._started is None or self._last is None:
+            return 0.0
+        return self._maker.disturbance(self._started.load, self._last.load) or 0.0
 
     @staticmethod
     def _share(blocks: list[Block]) -> float:

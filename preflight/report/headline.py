@@ -6,11 +6,13 @@ The verdict is put into words here, not decided: outcome and exit code come with
 
 from __future__ import annotations
 
+from typing import Any
+
 from preflight.model import Report, judged
 from preflight.outcome import Outcome, worst
 from preflight.report.numbers import seconds
 from preflight.report.text import one_line
-from preflight.report.wording import decisive, seen
+from preflight.report.wording import decisive, reading_of, seen
 
 USAGE, UNDECIDED, INTERRUPTED = 2, 3, (130, 143)
 NAME_CHARACTERS = 40
@@ -84,13 +86,22 @@ def _note(report: Report) -> str:
     if said == "PASS":
         warnings = _count(report, Outcome.WARN)
         notes = [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
-        if not options.get("data"):
+        readings = [reading_of(result) for result in report.results]
+        if not any(_holds(reading, "supply_samples_per_s") for reading in readings):
+            notes.append("supply not measured")
+        if not any(_holds(reading, "data") for reading in readings):
             notes.append("storage not measured")
         workload = report.settings.values.get("workload")
         if workload is not None and workload.value == "none":
             notes.append("no workload named")
         return ", ".join(notes)
     return "" if said in ("FAIL", "UNDECIDED") else f"exit code {report.exit_code}"
+
+
+def _holds(reading: Any, key: str) -> bool:
+    """Whether a check's reading, or one of its units', has something there."""
+    each = reading if isinstance(reading, list) else [reading]
+    return any(isinstance(one, dict) and one.get(key) is not None for one in each)
 
 
 def _count(report: Report, outcome: Outcome) -> int:

@@ -33,7 +33,10 @@ def test_a_healthy_machine_passes() -> None:
     ("changes", "id", "outcome", "said"),
     [
         ({"planned_workers": 12}, "workers_per_cpu", Outcome.WARN, "give the container 12 CPUs"),
-        ({"planned_workers": 17}, "workers_per_cpu", Outcome.FAIL, "loader.num_workers to 8"),
+        (
+            {"planned_workers": 17},
+            "workers_per_cpu", Outcome.FAIL, "9 CPUs or set loader.num_workers to 16",
+        ),
         ({"memory_headroom_gib": 0.5}, "memory_headroom", Outcome.FAIL, "by at least 0.5 GiB"),
         ({"nofile": 256}, "nofile", Outcome.FAIL, "ulimit -n 300"),
         ({"pids_free": 20}, "pids", Outcome.FAIL, "podPidsLimit"),

@@ -33,7 +33,7 @@ def unit(tmp_path: Path, *, stats: dict[str, Any] | None = None, **changes: Any)
         **changes,
     )  # fmt: skip
     scratch = Scratch(f"test-{os.getpid()}")
-    scratch.path = lambda: tmp_path / "scratch"  # type: ignore[method-assign]
+    scratch._parents = (tmp_path,)
     return Unit(
         subject="rank 0", machine=host(), limits=making.limits("dataloader"), job=job,
         facts=making.facts(), earlier={}, scratch=scratch,
@@ -100,7 +100,8 @@ def test_a_data_set_that_raises_is_raised(tmp_path: Path) -> None:
 def test_generated_files_go_to_scratch_or_stay_in_memory(tmp_path: Path) -> None:
     made = unit(tmp_path)
     found = samples.find(made)
-    assert found.source is not None and len(os.listdir(tmp_path / "scratch")) == 64
+    assert found.source is not None
+    assert len(os.listdir(tmp_path / f"preflight-test-{os.getpid()}")) == 64
     made.scratch.make = lambda: None  # type: ignore[method-assign]
     assert samples.find(made).source is not None
 
@@ -113,7 +114,7 @@ def test_a_listing_that_goes_silent_is_no_answer(
         time.sleep(60)
 
     monkeypatch.setattr(samples, "list_images", silent)
-    monkeypatch.setattr(samples, "DATA_ANSWER_S", 0.2)
+    monkeypatch.setattr(samples, "ANSWER_LIMIT_S", 0.2)
     made = unit(tmp_path, data="/data", data_state="ok")
     assert samples.find(made).state == "no_answer"
 
@@ -130,7 +131,7 @@ def test_a_slow_listing_that_keeps_answering_is_not_a_hang(
         return image_folder.list_images(path, codec=options["codec"])
 
     monkeypatch.setattr(samples, "list_images", slow)
-    monkeypatch.setattr(samples, "DATA_ANSWER_S", 0.4)
+    monkeypatch.setattr(samples, "ANSWER_LIMIT_S", 0.4)
     found = samples.find(unit(tmp_path, data=str(folder), data_state="ok"))
     assert found.state == "ok" and found.source is not None and len(found.source) == 3
 

@@ -11,7 +11,6 @@ from .reports import (
     MIXED,
     PASSING,
     SHM,
-    SHM_RESULT,
     SUPPLY,
     USAGE,
     report,
@@ -20,6 +19,14 @@ from .reports import (
 )
 
 FAIL = result("dataloader", Outcome.FAIL, SUPPLY)
+
+
+def loader(data):
+    """A pass of a check that measured the supply, from a data path or without one."""
+    reading = {"supply_samples_per_s": {"value": 3000.0, "unit": "samples/s"}, "data": data}
+    return result("dataloader", Outcome.PASS, SHM, reading=reading)
+
+
 SKIPPED = result("gpus", Outcome.SKIP, reason="no GPU here")
 
 
@@ -27,8 +34,9 @@ SKIPPED = result("gpus", Outcome.SKIP, reason="no GPU here")
     ("drawn", "line"),
     [
         (FAILING, "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed"),
-        (PASSING, "PASS node gpu-b17 (storage not measured)"),
-        (report(SHM_RESULT), "PASS node gpu-b17"),
+        (PASSING, "PASS node gpu-b17 (supply not measured, storage not measured)"),
+        (report(loader(data=None)), "PASS node gpu-b17 (storage not measured)"),
+        (report(loader(data="/data")), "PASS node gpu-b17"),
         (INCOMPLETE, "INCOMPLETE node gpu-b17 (exit code 3): still running: dataloader"),
         (
             INTERRUPTED,
@@ -60,7 +68,7 @@ def test_a_fail_that_does_not_blame_the_node_says_why_it_is_a_three():
 def test_warnings_are_counted():
     warned = result("shm", Outcome.WARN, SHM.model_copy(update={"outcome": Outcome.WARN}))
     assert headline(report(warned, outcome=Outcome.WARN)).startswith(
-        "PASS node gpu-b17 (1 warning): shm: "
+        "PASS node gpu-b17 (1 warning, supply not measured, storage not measured): shm: "
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from preflight.checks.contract import Check, Unavailable, Unit
 from preflight.checks.dataloader.judge import judge
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading, limit_of
-from preflight.diagnosis.remedies import MORE_MEMORY
+from preflight.diagnosis.remedies import more_memory
 from preflight.facts import Facts
 from preflight.job import Job
 
@@ -29,11 +29,11 @@ def observe(unit: Unit) -> DataloaderReading:
         data_state=job.data_state,
         num_workers=job.num_workers,
         batch_size=job.loader.batch_size,
-        quota_cpus=unit.facts.cpu.quota,
+        quota_cpus=unit.facts.cpu.binding_quota(),
         effective_cpus=unit.facts.cpu.effective,
         seed=job.seed,
     )
-    if job.data_state not in (None, "ok"):
+    if job.data_state not in (None, "ok") or reading.without_demand():
         unit.started()
         return reading
     check_memory(job, limits, unit.facts)
@@ -58,10 +58,12 @@ def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:
     """
     workers = job.ranks * (job.num_workers * limits.worker_memory_gib + limits.main_memory_gib)
     pinned = job.pinned_bytes() if job.loader.pin_memory and facts.gpus else 0
-    batches, headroom_gib = (job.shm_bytes() + pinned) / 2**30, facts.memory.headroom_gib
+    in_workers = job.ranks * job.num_workers * (job.batch_bytes() + job.sample.encoded_bytes)
+    batches = (job.shm_bytes() + pinned + in_workers) / 2**30
+    headroom_gib = facts.memory.headroom_gib
     need, allowed = workers + batches, limits.max_memory_share * headroom_gib
     if need > allowed:
-        more = MORE_MEMORY.format(gib=f"{need / limits.max_memory_share - headroom_gib:.1f}")
+        more = more_memory(need / limits.max_memory_share - headroom_gib)
         raise Unavailable(
             f"not started: {job.ranks} x ({job.num_workers} workers x "
             f"{limits.worker_memory_gib:g} GiB + {limits.main_memory_gib:g}) + {batches:.2f} GiB "

@@ -57,26 +57,31 @@ def of_missing(seen: DataloaderReading) -> Miss:
     throttled = (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
     if seen.quota_cpus is not None and (own >= _ALL_OF_THE_CPUS or throttled):
         cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
-        return Miss(cause, _more_cpus(seen))
+        return Miss(cause, _more_cpus(seen, cpus))
     if own >= _ALL_OF_THE_CPUS:
         cause = f"the loader workers used all {cpus:g} CPUs they may run on{corrected}"
-        return Miss(cause, _more_cpus(seen))
-    if seen.num_workers < math.floor(cpus):
+        return Miss(cause, _more_cpus(seen, cpus))
+    if own * cpus / seen.num_workers >= _ALL_OF_THE_CPUS or seen.num_workers < math.floor(cpus):
         cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
-        return Miss(cause, f"set loader.num_workers to {min(16, math.floor(cpus))}")
+        most = math.ceil(cpus)
+        remedy = f"set loader.num_workers to {most}" if most > seen.num_workers else ""
+        rate = seen.supply_samples_per_s
+        if rate is None or rate.value * cpus / seen.num_workers < seen.limit_samples_per_s:
+            remedy = " and ".join(part for part in (remedy, _more_cpus(seen, own * cpus)) if part)
+        return Miss(cause, remedy)
     cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs{corrected}"
     remedy = "look at what they wait for: storage, a lock in the data set, a file server"
     return Miss(cause, remedy, Blame.UNKNOWN)
 
 
-def _more_cpus(seen: DataloaderReading) -> str:
-    """CPUs needed, by the rate that the present ones gave."""
-    rate, cpus = seen.supply_samples_per_s, seen.effective_cpus
+def _more_cpus(seen: DataloaderReading, cpus: float) -> str:
+    """CPUs needed, by the rate that the loader gave with `cpus` of them."""
+    rate = seen.supply_samples_per_s
     needed = seen.demand_samples_per_s or seen.limit_samples_per_s
     if rate is None or rate.value <= 0:
         return "give the container more CPUs"
     exact = needed / rate.value * cpus
     return (
         f"give the container {math.ceil(exact)} CPUs "
-        f"({needed:,.0f} / {rate.value:,.1f} x {cpus:g} = {exact:.1f})"
+        f"({needed:,.0f} / {rate.value:,.1f} x {cpus:.3g} = {exact:.1f})"
     )

@@ -33,9 +33,10 @@ def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) ->
         return [_data(seen)]
     if seen.no_batch:
         return [_no_batch(seen, rank), _corrupt(seen, limits)]
+    if seen.without_demand():
+        return [_unknown_demand(seen, rank)]
     findings = [_supply(seen, limits, rank), _corrupt(seen, limits)]
-    if seen.demand_samples_per_s is None:
-        findings += _without_demand(seen, limits, rank)
+    findings += _reference(seen, limits, rank)
     if limits.max_first_batch_s is not None and seen.first_batch_s is not None:
         cause = f"the first batch came after {seen.first_batch_s:.1f} s"
         remedy = "start fewer workers, or set loader.multiprocessing_context to fork"
@@ -66,26 +67,25 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
     return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
 
 
-def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
+def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank_name: str) -> Finding:
     rate, demand = seen.supply_samples_per_s, seen.demand_samples_per_s
+    finding = Finding(
+        id="dataloader.supply", outcome=Outcome.PASS, subject=rank_name,
+        observed=None if rate is None else rate.value, comparison="at_least",
+        limit=round(seen.limit_samples_per_s, 1), unit="samples/s",
+        source=limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
+    )  # fmt: skip
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
-    miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
-    finding = at_least("dataloader.supply", 0.0, 0.0, "samples/s", miss, subject=rank).model_copy(
-        update={
-            "observed": None if rate is None else rate.value,
-            "limit": round(seen.limit_samples_per_s, 1),
-            "source": limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
-        }
-    )
     outcome = _OUTCOMES[verdict]
     if outcome is Outcome.PASS:
         return finding
+    miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
     return missed(finding, Miss(miss.cause, miss.remedy, miss.blame, outcome))
 
 
 def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
     named = ", ".join(seen.corrupt_files)
-    cause = f"{seen.corrupt_samples} samples could not be decoded, among them {named}"
+    cause = f"{seen.corrupt_samples} samples could not be read or decoded, among them {named}"
     remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
     miss = Miss(cause, remedy, Blame.DATA)
     percent = round(seen.corrupt_percent, 2)
@@ -98,15 +98,18 @@ def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
     return finding
 
 
-def _without_demand(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
-    if seen.workload is not None:
-        finding = Finding(id="dataloader.demand", outcome=Outcome.PASS, subject=rank, observed=None)
-        cause = f"nothing says how many samples/s this GPU consumes in {seen.workload}"
-        remedy = (
-            "name the GPU (--gpu NAME; `preflight thresholds list` shows which are known) or give "
-            "the number: --set dataloader.demand_samples_per_s=N"
-        )
-        return [missed(finding, Miss(cause, remedy, Blame.SETUP, Outcome.ERROR))]
+def _unknown_demand(seen: DataloaderReading, rank: str) -> Finding:
+    finding = Finding(id="dataloader.demand", outcome=Outcome.PASS, subject=rank)
+    cause = f"nothing says how many samples/s this GPU consumes in {seen.workload}"
+    remedy = (
+        "name the GPU (--gpu NAME; `preflight thresholds list` shows which are known) or give the "
+        "number: --set dataloader.demand_samples_per_s=N"
+    )
+    return missed(finding, Miss(cause, remedy, Blame.SETUP, Outcome.ERROR))
+
+
+def _reference(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
+    """Without a workload: the reference image against this GPU's table, at most a warning."""
     reference, rate = limits.reference_demand_samples_per_s, seen.supply_samples_per_s
     if reference is None or rate is None:
         return []
@@ -123,16 +126,17 @@ def _without_demand(seen: DataloaderReading, limits: DataloaderLimits, rank: str
 
 def _side_findings(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
     findings = []
-    if seen.start_s is not None and not seen.early and seen.start_s > seen.window_s > 0:
-        cause = f"start-up took {seen.start_s:.1f} s, the measurement {seen.window_s:.1f} s"
+    first_s = seen.first_batch_s
+    if first_s is not None and not seen.early and first_s > seen.window_s > 0:
+        cause = f"the first batch came after {first_s:.1f} s, later than the measuring then took"
         remedy = (
-            "nothing is wrong with the rate; look at the image's file system and the number of "
-            "workers: torch and the data set are read at each start"
+            "nothing is wrong with the rate; start fewer workers, or set "
+            "loader.multiprocessing_context to fork, which does not import torch again"
         )
         miss = Miss(cause, remedy, Blame.UNKNOWN, Outcome.WARN)
         findings.append(
             at_most(
-                "dataloader.start_up", round(seen.start_s, 1), round(seen.window_s, 1), "s", miss,
+                "dataloader.start_up", round(first_s, 1), round(seen.window_s, 1), "s", miss,
                 subject=rank,
             )
         )  # fmt: skip

@@ -37,7 +37,7 @@ class DataloaderReading(Reading):
     limit_samples_per_s: float
     early: bool = False
     no_batch: bool = False
-    first_batch_s: float | None = None
+    first_batch_s: float | None = Field(default=None, description="from the start of the workers")
     corrupt_samples: int = 0
     corrupt_percent: float = 0.0
     corrupt_files: tuple[str, ...] = ()
@@ -47,7 +47,6 @@ class DataloaderReading(Reading):
     files: int | None = None
     num_workers: int
     batch_size: int
-    start_s: float | None = Field(default=None, description="torch import to first sample")
     window_s: float = 0.0
     decision: Decision | None = None
     blocks: tuple[Block, ...] = ()
@@ -61,6 +60,10 @@ class DataloaderReading(Reading):
     load_1m: float | None = None
     drift_percent: float | None = Field(default=None, description="second half against first half")
     seed: int
+
+    def without_demand(self) -> bool:
+        """A workload is named, and nothing says what it needs: there is nothing to judge by."""
+        return self.workload is not None and self.demand_samples_per_s is None
 
 
 def limit_of(limits: DataloaderLimits) -> float:
