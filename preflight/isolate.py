@@ -135,9 +135,7 @@ def _start(request: dict[str, Any]) -> _Child:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=theirs,
-            cwd=None
-            if Path("/proc/self/cwd").exists()
-            else "/",  # torch cannot start in a deleted one
+            cwd=_working_folder(),
         )
     except OSError:
         os.close(request_write)

@@ -19,6 +19,10 @@ def result(outcome: Outcome, blame: Blame | None = None, *, waived: bool = False
 PASS, WARN, SKIP = result(Outcome.PASS), result(Outcome.WARN), result(Outcome.SKIP)
 ERROR = result(Outcome.ERROR, Blame.UNKNOWN)
 FAIL_NODE, FAIL_SETUP = result(Outcome.FAIL, Blame.NODE), result(Outcome.FAIL, Blame.SETUP)
+NOT_REQUIRED = Result(
+    check="shm", outcome=Outcome.WARN, required=False, duration_s=0.1,
+    findings=(Finding(id="shm.completed", outcome=Outcome.WARN, would_be=Outcome.ERROR),),
+)  # fmt: skip
 WAIVED = result(Outcome.WARN, Blame.SETUP, waived=True)
 
 
@@ -37,6 +41,8 @@ WAIVED = result(Outcome.WARN, Blame.SETUP, waived=True)
         ([WAIVED, ERROR], 3, 3),
         ([SKIP], 3, 3),
         ([WAIVED], 3, 3),
+        ([NOT_REQUIRED], 3, 3),
+        ([NOT_REQUIRED, PASS], 0, 0),
         ([WAIVED, SKIP], 3, 3),
         ([], 3, 3),
     ],

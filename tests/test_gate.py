@@ -73,6 +73,16 @@ def test_a_fault_of_our_own_is_undecided_and_reported(
     assert json.loads((tmp_path / "preflight.json").read_text())["exit_code"] == 3
 
 
+@pytest.mark.parametrize("option", ["report_only", "allow_undecided"])
+def test_a_fault_of_our_own_does_not_block_a_roll_out(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "make_plan", None)
+    report = run(**{option: True})
+    assert (report.exit_code, report.outcome) == (0, Outcome.ERROR)
+    assert "TypeError" in (report.reason or "")
+
+
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
@@ -126,6 +136,11 @@ def test_a_report_that_cannot_be_drawn_does_not_cost_the_verdict(
 
 def test_stagger_waits_a_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate.secrets, "randbelow", lambda top: 500)
+    slept: list[float] = []
+    monkeypatch.setattr(gate.time, "sleep", slept.append)
+    ticks = iter(range(1000))
+    monkeypatch.setattr(gate.time, "monotonic", lambda: float(next(ticks)))
     said: list[str] = []
-    run(Talk(progress=lambda check, text: said.append(f"{check}: {text}")), stagger_s=0.2)
-    assert said[0] == "stagger: waiting 0 s"
+    run(Talk(progress=lambda check, text: said.append(f"{check}: {text}")), stagger_s=20.0)
+    assert said[0] == "stagger: waiting 10 s"
+    assert len(slept) >= 8

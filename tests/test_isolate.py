@@ -20,7 +20,7 @@ from tests.freezing import freezer
 pytestmark = pytest.mark.timeout(60)
 
 
-def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None) -> Ended:
+def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None, **more: str) -> Ended:
     """Run a child whose task is `code`, with `channel` and `scratch` in scope."""
     patch = (
         "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
@@ -32,7 +32,7 @@ def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None) ->
     original = isolate._BOOTSTRAP
     isolate._BOOTSTRAP = patch
     try:
-        request = {"task": "code", "scratch": f"test-{os.getpid()}"}
+        request = {"task": "code", "scratch": f"test-{os.getpid()}", **more}
         return isolate.run(request, timeout_s=timeout_s, stop=stop or Stop())
     finally:
         isolate._BOOTSTRAP = original
@@ -84,6 +84,50 @@ def test_helpers_of_a_finished_child_are_swept(tmp_path: Path) -> None:
     )
     assert ended.kind == "done"
     assert_gone(int(pid_file.read_text()))
+
+
+def test_a_request_larger_than_a_pipe_cannot_hold_up_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(isolate, "_BOOTSTRAP", "import time; time.sleep(600)")
+    ended = isolate.run({"scratch": "x" * 1_000_000}, timeout_s=100, stop=Stop(), total_s=0.5)
+    assert ended.kind == "timeout"
+
+
+def test_a_large_request_arrives() -> None:
+    ended = run_code(
+        "channel.send('reading', reading=len(request['filler']))", filler="x" * 300_000
+    )
+    assert ended.answer == 300_000
+
+
+def test_without_a_descriptor_left_it_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", full)
+    ended = isolate.run({"scratch": "t"}, timeout_s=1, stop=Stop())
+    assert ended.kind == "raised" and "Too many open files" in ended.text
+
+
+def test_a_deleted_working_folder_is_no_fault_of_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    ended = run_code("channel.send('reading', reading=os.getcwd())")
+    assert ended.answer == "/"
+
+
+def test_an_ignored_sigchld_hides_no_end() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        ended = run_code("channel.send('started')\nchannel.send('reading', reading=1)")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert ended.answer == 1
 
 
 def test_a_stop_ends_it_at_once() -> None:

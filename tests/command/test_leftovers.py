@@ -181,3 +181,22 @@ def test_a_reader_never_sees_half_a_report(gate: Gate) -> None:
         seen += 1
     assert seen and running.end().code == 143
     wait_until(gate.processes, lambda pids: not pids)
+
+
+@pytest.mark.parametrize("end", ["closed pipe", "signal"])
+def test_a_command_that_only_looks_leaves_the_reports_alone(gate: Gate, end: str) -> None:
+    gate.run("--check=limits", "--thresholds=cpu")
+    saved = (gate.reports / "preflight.json").read_text()
+    env = {"PREFLIGHT_REPORT_DIR": str(gate.reports)}
+    if end == "closed pipe":
+        read, write = os.pipe()
+        os.close(read)
+        ran = gate.run("checks", env=env, reports=False, stdout=write)
+        os.close(write)
+        assert ran.code == 3
+    else:
+        running = gate.start("info", env=env, reports=False, standin="hang:import")
+        gate.mark()
+        running.send(signal.SIGTERM)
+        assert running.end().code == 143
+    assert (gate.reports / "preflight.json").read_text() == saved

@@ -149,6 +149,26 @@ def test_a_living_loader_without_a_batch_ends_the_window() -> None:
     assert window.undisturbed()
 
 
+@pytest.mark.parametrize("foreign", [0.0, 1.0])
+def test_a_loader_that_neighbours_starve_of_all_cpu_is_not_judged_by_what_it_lacks(
+    foreign: float,
+) -> None:
+    """No sample is finished, so there is no block to tell of the neighbours: the clock does."""
+    window = Window(making.job(num_workers=4), making.facts().cpu, 800.0, MAIN)
+    decisions = []
+    for step in range(1, 100):
+        now = step * STEP_S
+        starved = look(now, 0, busy_s=8 * now * foreign, own_s=0.0, delay_s=now * foreign)
+        progress = Progress(starved, 0, 0.1, False)
+        decisions.append(window.add(progress))
+        if window.no_batch(progress):
+            break
+    if foreign:
+        assert decisions == [None] * 99 and not window.undisturbed()
+    else:
+        assert any(decision is not None for decision in decisions)
+
+
 def test_max_s_ends_a_window_that_stays_undecided() -> None:
     window, decision, _ = run(MadeUpLoader(per_s=790), limit=800)
     assert decision.verdict == "close"
