@@ -91,6 +91,7 @@ class Gate:
         self._started_at = datetime.now(timezone.utc)
         self._machine: Root = host()
         self._delivery: Delivery | None = None
+        self._delivered = False
         self._report = Report(
             preflight_version=__version__, complete=False, outcome=Outcome.ERROR,
             exit_code=exit_code.UNDECIDED, reason=None,
@@ -265,7 +266,11 @@ class Gate:
                     "preflight.xml": FORMATS["junit"](self._report),
                 }
             )
-        except Exception as error:  # a report that cannot be drawn must not cost the verdict either
+            self._delivered = True
+        except Exception as error:
+            if not self._delivered and not isinstance(error, Undeliverable):
+                raise  # nothing can be drawn here: the last words replace what an old run left
+            # Later a report that cannot be drawn must not cost the verdict.
             self._delivery.close()
             self._delivery = None
             known = isinstance(error, Undeliverable)

@@ -121,11 +121,16 @@ def test_reports_lost_in_the_middle_are_said_once_and_the_verdict_stands(
     assert report.settings.warnings == (notes[0],)
 
 
-def test_a_report_that_cannot_be_drawn_does_not_cost_the_verdict(
+def test_a_report_that_cannot_be_drawn_any_more_does_not_cost_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    junit, drawn = gate.FORMATS["junit"], []
+
     def broken(report: Report) -> bytes:
-        raise KeyError("oops")
+        drawn.append(report)
+        if len(drawn) > 1:
+            raise KeyError("oops")
+        return junit(report)
 
     notes: list[str] = []
     monkeypatch.setattr(gate, "FORMATS", {**gate.FORMATS, "junit": broken})

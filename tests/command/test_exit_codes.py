@@ -47,7 +47,8 @@ MATRIX = [
     ("node", "error", "", 1, "fail"),
     # not required: both become warnings, and nothing else does
     ("optional fail", "-", "", 0, "warn"),
-    ("optional error", "-", "", 0, "warn"),
+    ("optional error", "-", "", 3, "warn"),  # nothing else was judged
+    ("optional error", "pass", "", 0, "warn"),
     ("optional fail", "fail", "", 1, "fail"),
     ("optional fail", "error", "", 3, "error"),
     ("optional error", "fail", "", 1, "fail"),

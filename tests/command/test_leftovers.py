@@ -89,7 +89,7 @@ def test_a_killed_gate_leaves_no_process_no_file_and_no_pass(
     clean_gate.assert_nothing_left()
     report = ran.report
     assert (report["complete"], report["exit_code"]) == (False, 3)
-    assert ran.result("dataloader")["reason"] == "not reached"
+    assert ran.result("dataloader")["reason"] == "was running when the run was cut off"
     assert ran.junit.errors >= 1
 
 
