@@ -37,6 +37,9 @@ def _guarded() -> int:
             # A signal that the caller had ignored (nohup) stays ignored.
             if signal.getsignal(name) is not signal.SIG_IGN:
                 signal.signal(name, _too_early)
+        # Plugins that an image carries for pydantic have no business in a gate, and looking for
+        # them costs every start a tenth.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         from preflight.cli import run_command
 
         return run_command(sys.argv[1:])
