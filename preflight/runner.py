@@ -41,7 +41,7 @@ class Runner:
     machine: Root
     stop: Stop
     publish: Publish = lambda results: None
-    """Called after each check with what there is so far."""
+    """Called when a check starts and when it has ended, with what there is so far."""
     progress: Progress = lambda check, text: None
 
     def run(self) -> tuple[Result, ...]:

@@ -125,11 +125,8 @@ class Window:
         assert progress.all_started_at is not None
         elapsed_s = progress.look.load.at_s - progress.all_started_at
         blocks = self.test.blocks
-        rate = Rate(
-            value=progress.look.finished / elapsed_s, low=None,
-            high=(self._delivered(progress) + self._in_flight()) / elapsed_s, unit="samples/s",
-            blocks=len(blocks), discarded=0, samples=tuple(1 / block.x for block in blocks),
-        )  # fmt: skip
+        most = (self._delivered(progress) + self._in_flight()) / elapsed_s
+        rate = _rate_of(blocks, progress.look.finished / elapsed_s, high=most)
         disturbed = sum(block.f >= self._job.stats.max_disturbance for block in blocks)
         return Decision(
             verdict="missed", clause="hopeless", rate=rate, blocks=len(blocks),
@@ -147,14 +144,7 @@ class Window:
         if decision is not None:
             return decision.rate
         blocks = self.test.blocks
-        if not blocks:
-            return None
-        rates = tuple(1 / block.x for block in blocks)
-        mean_x = sum(block.x for block in blocks) / len(blocks)
-        return Rate(
-            value=1 / mean_x, low=None, high=None, unit="samples/s",
-            blocks=len(blocks), discarded=0, samples=rates,
-        )  # fmt: skip
+        return _rate_of(blocks, len(blocks) / sum(block.x for block in blocks)) if blocks else None
 
     def _share_since_start(self) -> float:
         """Of the whole time, not of blocks: a starved loader finishes no sample, so no block."""
@@ -167,6 +157,14 @@ class Window:
         """F: the time-weighted mean disturbance."""
         total_s = sum(block.dt_s for block in blocks)
         return sum(block.f * block.dt_s for block in blocks) / total_s if total_s else 0.0
+
+
+def _rate_of(blocks: list[Block], value: float, high: float | None = None) -> Rate:
+    """A rate without an interval, with all blocks behind it."""
+    return Rate(
+        value=value, low=None, high=high, unit="samples/s", blocks=len(blocks), discarded=0,
+        samples=tuple(1 / block.x for block in blocks),
+    )  # fmt: skip
 
 
 def _rounded(rate: Rate | None) -> Rate | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,14 +125,17 @@ def test_a_slow_listing_that_keeps_answering_is_not_a_hang(
 ) -> None:
     folder = photos(tmp_path / "data", good=3)
 
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
     def slow(path: str, **options: Any) -> image_folder.Listing:
-        for entry in range(6):
-            time.sleep(0.1)
+        for entry in range(4):  # 12 s in all, but never 5 of silence
+            clock.now += 3.0
+            time.sleep(2 * samples._POLL_S)  # long enough to be looked at
             options["on_progress"](entry)
         return image_folder.list_images(path, codec=options["codec"])
 
     monkeypatch.setattr(samples, "list_images", slow)
-    monkeypatch.setattr(samples, "ANSWER_LIMIT_S", 0.4)
+    monkeypatch.setattr(samples, "time", clock)
     found = samples.find(unit(tmp_path, data=str(folder), data_state="ok"))
     assert found.state == "ok" and found.source is not None and len(found.source) == 3
 

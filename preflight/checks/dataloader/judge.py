@@ -67,10 +67,10 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
     return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
 
 
-def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank_name: str) -> Finding:
+def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
     rate, demand = seen.supply_samples_per_s, seen.demand_samples_per_s
     finding = Finding(
-        id="dataloader.supply", outcome=Outcome.PASS, subject=rank_name,
+        id="dataloader.supply", outcome=Outcome.PASS, subject=rank,
         observed=None if rate is None else rate.value, comparison="at_least",
         limit=round(seen.limit_samples_per_s, 1), unit="samples/s",
         source=limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
@@ -118,7 +118,7 @@ def _reference(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> 
     miss = Miss(cause, remedy, Blame.SETUP, Outcome.WARN)
     return [
         at_least(
-            "dataloader.reference", round(rate.value, 1), limits.min_feed_ratio * reference,
+            "dataloader.reference", rate.value, round(limits.min_feed_ratio * reference, 1),
             "samples/s", miss, subject=rank,
         )
     ]  # fmt: skip
