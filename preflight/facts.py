@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from preflight.gpu_facts import CudaDevice, Gpu, GpuHost, Nvml, cuda_devices
 
 
 class Fact(BaseModel):
@@ -89,7 +91,8 @@ class Torch(Fact):
     """The installed torch, read without importing it."""
 
     version: str
-    cuda: str | None
+    cuda: str | None = Field(description="CUDA it was built with; None for a build without CUDA")
+    hip: str | None = Field(default=None, description="ROCm it was built with")
 
 
 class System(Fact):
@@ -111,9 +114,18 @@ class Facts(Fact):
     processes: Processes
     pressure: Pressure
     system: System
-    gpus: tuple[dict[str, Any], ...] = ()
+    gpu_host: GpuHost
+    nvml: Nvml | None = Field(default=None, description="None when no GPU was asked for")
+    gpus: tuple[Gpu, ...] = Field(default=(), description="filled in by the inventory")
+    node: Literal["exclusive", "shared"] | None = Field(
+        default=None, description="shared: the PCI bus has GPUs that were not given to us"
+    )
     torch: Torch | None
     environment: dict[str, str | None] = Field(description="an allow-list of variables")
+
+    def cuda_devices(self) -> tuple[CudaDevice, ...]:
+        """The devices that a training job here would get."""
+        return cuda_devices(self.gpus, self.environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from preflight.facts import Torch
 
 _VERSION = re.compile(r"""^__version__\s*(?::[^=\n]*)?=\s*['"]([^'"\n]+)['"]""", re.MULTILINE)
 _CUDA = re.compile(r"""^cuda\s*(?::[^=\n]*)?=\s*['"]([^'"\n]+)['"]""", re.MULTILINE)
+_HIP = re.compile(r"""^hip\s*(?::[^=\n]*)?=\s*['"]([^'"\n]+)['"]""", re.MULTILINE)
 
 
 def torch_build(search_path: Sequence[str] | None = None) -> Torch | None:
@@ -32,11 +33,11 @@ def torch_build(search_path: Sequence[str] | None = None) -> Torch | None:
 
 
 def parse_version(text: str) -> Torch | None:
-    """The torch that a torch/version.py describes; cuda is None for a build without CUDA."""
-    version, cuda = _VERSION.search(text), _CUDA.search(text)
+    """The torch that a torch/version.py describes; cuda and hip are None in a build without."""
+    version, cuda, hip = (pattern.search(text) for pattern in (_VERSION, _CUDA, _HIP))
     if version is None:
         return None
-    return Torch(version=version[1], cuda=cuda[1] if cuda else None)
+    return Torch(version=version[1], cuda=cuda[1] if cuda else None, hip=hip[1] if hip else None)
 
 
 def _find(search_path: Sequence[str] | None) -> ModuleSpec | None:

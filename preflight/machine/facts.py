@@ -13,6 +13,7 @@ from preflight.machine.cgroup import Cgroups, read_cgroups
 from preflight.machine.cpu import read_cpu
 from preflight.machine.memory import read_memory
 from preflight.machine.mounts import read_mounts, read_shm
+from preflight.machine.pci import read_gpu_host
 from preflight.machine.pressure import read_pressure
 from preflight.machine.processes import read_processes
 from preflight.machine.root import Root
@@ -21,7 +22,13 @@ from preflight.machine.root import Root
 ENVIRONMENT = (
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_REQUIRE_CUDA",
+    "NVIDIA_DISABLE_REQUIRE",
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MODULE_LOADING",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
     "NODE_NAME",
     "LOCAL_RANK",
     "SLURM_JOB_ID",
@@ -48,6 +55,7 @@ def gather(root: Root, environ: Mapping[str, str]) -> Facts:
         processes=read_processes(root, cgroups),
         pressure=read_pressure(root, cgroups),
         system=_system(root, cgroups, environ),
+        gpu_host=read_gpu_host(root),
         torch=builds.torch_build(),
         environment={name: environ.get(name) for name in ENVIRONMENT},
     )

@@ -11,17 +11,23 @@ import pytest
 from preflight.machine.builds import parse_version, torch_build
 
 CUDA = "__version__ = '2.9.1+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\nhip = None\n"
-CPU = "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n"
+CPU = "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n"
+ROCM = "__version__ = '2.9.1+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4.4'\n"
 OLD = '__version__ = "1.13.1"\ncuda = "11.7"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(CUDA, ("2.9.1+cu130", "13.0")), (CPU, ("2.13.0+cpu", None)), (OLD, ("1.13.1", "11.7"))],
+    [
+        (CUDA, ("2.9.1+cu130", "13.0", None)),
+        (CPU, ("2.13.0+cpu", None, None)),
+        (ROCM, ("2.9.1+rocm6.4", None, "6.4.4")),
+        (OLD, ("1.13.1", "11.7", None)),
+    ],
 )
-def test_version_files(text: str, expected: tuple[str, str | None]) -> None:
+def test_version_files(text: str, expected: tuple[str, str | None, str | None]) -> None:
     torch = parse_version(text)
-    assert torch is not None and (torch.version, torch.cuda) == expected
+    assert torch is not None and (torch.version, torch.cuda, torch.hip) == expected
 
 
 @pytest.mark.parametrize("text", ["", "git_version = 'abc'\n", "__version__ = compute()\n"])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.facts import Cpu, Facts, Memory, Pressure, Processes, Shm, System
+from preflight.gpu_facts import GpuHost
 from preflight.machine.cgroup import read_cgroups
 from preflight.machine.cpu import throttling
 from preflight.machine.facts import ENVIRONMENT, gather
@@ -233,6 +234,21 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
             system=System(**SYSTEM, container="docker"),
         ),
     ),
+    "gpu_node": (
+        {},
+        dict(
+            cpu=Cpu(**CPU, online=32, affinity=32, effective=32.0, from_="online CPUs"),
+            memory=Memory(
+                limit_gib=None,
+                headroom_gib=1945.6,
+                from_="MemAvailable",
+                total_gib=2048.0,
+                available_gib=1945.6,
+            ),
+            shm=Shm(**SHM, size_gib=64.0, free_gib=64.0),
+            system=System(**SYSTEM | dict(numa_nodes=2), container="docker"),
+        ),
+    ),
     "hybrid": (
         {},
         dict(
@@ -271,6 +287,15 @@ def test_facts_of(name: str) -> None:
     assert {group: getattr(facts, group) for group in expected} == expected
 
 
+def test_only_files_tell_of_gpus() -> None:
+    facts = gather(FixtureRoot.named("gpu_node"), {})
+    assert len(facts.gpu_host.pci_gpus) == 8 and facts.gpu_host.kernel_module == "580.95.05"
+    assert (facts.nvml, facts.gpus, facts.node) == (None, (), None)
+    others = [name for name in machine_names() if name != "gpu_node"]
+    nothing = GpuHost(kernel_module=None, device_nodes=(), pci_gpus=())
+    assert {gather(FixtureRoot.named(name), {}).gpu_host for name in others} == {nothing}
+
+
 def test_nothing_of_the_environment_but_the_allow_list_gets_in() -> None:
     secrets = {"AWS_SECRET_ACCESS_KEY": "hunter2", "HF_TOKEN": "hunter2", "PATH": "/hunter2"}
     environ = secrets | {"NODE_NAME": "gpu-b17", "TMPDIR": "/scratch"}
@@ -279,6 +304,18 @@ def test_nothing_of_the_environment_but_the_allow_list_gets_in() -> None:
     assert set(facts.environment) == set(ENVIRONMENT)
     assert facts.environment["NODE_NAME"] == "gpu-b17"
     assert facts.environment["LD_LIBRARY_PATH"] is None
+
+
+def test_what_decides_about_gpus_is_on_the_list() -> None:
+    names = [
+        "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA",
+        "NVIDIA_DISABLE_REQUIRE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+        "CUDA_MODULE_LOADING", "CUDA_MPS_PIPE_DIRECTORY", "PYTORCH_NVML_BASED_CUDA_CHECK",
+        "LD_LIBRARY_PATH",
+    ]  # fmt: skip
+    environ = {name: name.lower() for name in names}
+    facts = gather(FixtureRoot.named("gpu_node"), environ)
+    assert environ.items() <= facts.environment.items()
 
 
 def test_facts_survive_json() -> None:
