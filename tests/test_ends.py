@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from preflight.ended import Ended
 from preflight.outcome import Blame, Outcome
 
 AROUND = Circumstances(
-    check="dataloader", subject="rank 0", timeout_s=60.0, by_deadline=False, stopped_by=None,
+    check="dataloader", subject="rank 0", timeout_s=60.0, gpu=False, stopped_by=None,
     oom_kills=0, shm_gib=2, more_memory_gib=16,
 )  # fmt: skip
 
@@ -86,8 +87,13 @@ def test_a_bus_error_of_the_child_itself_is_shared_memory() -> None:
     ("ended", "said"),
     [
         (Ended("stopped", 1.0, last_progress="measuring"), "stopped by SIGTERM (last: measuring)"),
-        (Ended("timeout", 60.0, started=False), "not ready to measure after 60 s"),
+        (Ended("timeout", 60.0, ready=False, went=False), "not ready to measure after 60 s"),
         (Ended("timeout", 61.0, last_progress="measuring"), "no answer in 60 s (last: measuring)"),
+        (Ended("timeout", 9.0, by_total=True), "deadline came after 9 s of this check"),
+        (
+            Ended("timeout", 9.0, went=False, by_total=True),
+            "deadline came after 9 s of waiting for its turn",
+        ),
         (Ended("timeout", 63.0, abandoned_pid=77), "process 77 cannot be killed"),
         (Ended("raised", 1.0, text="KeyError: 'x'\nmore"), "ended early: KeyError: 'x'"),
         (Ended("died", 1.0, exit_signal=6), "it died of signal 6"),
@@ -99,3 +105,32 @@ def test_other_ends_are_errors_that_blame_no_node(ended: Ended, said: str) -> No
     assert found.outcome is Outcome.ERROR
     assert found.blame is not Blame.NODE
     assert said in found.cause
+
+
+HUNG = Ended("timeout", 20.3, last_progress="starting CUDA (cuInit)")
+
+
+@pytest.mark.parametrize("abandoned", [None, 77])
+def test_a_gpu_that_does_not_answer_fails_and_blames_the_node(abandoned: int | None) -> None:
+    ended = replace(HUNG, abandoned_pid=abandoned)
+    found = explained(ended, gpu=True, subject="GPU 3", timeout_s=20.0)
+    assert (found.outcome, found.blame, found.subject) == (Outcome.FAIL, Blame.NODE, "GPU 3")
+    assert "starting CUDA (cuInit) on GPU 3 did not return in 20 s" in found.cause
+    assert ("process 77 cannot be killed" in found.cause) == (abandoned is not None)
+    assert "dmesg" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        replace(HUNG, ready=False, went=False),  # torch's import: its own limit, never the node
+        replace(HUNG, went=False, by_total=True),
+        replace(HUNG, by_total=True),
+        Ended("stopped", 1.0),
+        Ended("died", 1.0, exit_signal=signal.SIGSEGV),
+        Ended("raised", 1.0, text="RuntimeError: x"),
+    ],
+)
+def test_other_ends_of_a_gpu_check_are_errors(ended: Ended) -> None:
+    found = explained(ended, gpu=True, subject="GPU 3")
+    assert (found.outcome, found.blame is Blame.NODE) == (Outcome.ERROR, False)

@@ -17,8 +17,8 @@ class Circumstances:
     check: str
     subject: str | None
     timeout_s: float
-    by_deadline: bool
-    """The run's deadline left it less time than its own limit."""
+    gpu: bool
+    """It was about a GPU: what hangs is the driver or the device."""
     stopped_by: str | None
     oom_kills: int | None
     """Counted in the memory cgroup meanwhile; None where it is not told."""
@@ -48,6 +48,9 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     if ended.kind == "stopped":
         cause = f"stopped by {around.stopped_by}{doing}"
         return Outcome.ERROR, cause, "run the gate again", Blame.SETUP
+    hung = ended.kind == "timeout" and ended.went and not ended.by_total
+    if hung and around.gpu:
+        return _gpu_hung(ended, around)
     if ended.abandoned_pid is not None:
         cause = (
             f"no answer in {ended.seconds:.0f} s{doing}, and process {ended.abandoned_pid} cannot "
@@ -62,17 +65,18 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     if known is not None:
         gib = {"shm": around.shm_gib, "memory": around.more_memory_gib}.get(known.gib, 0)
         return known.outcome, known.cause, known.remedy.format(gib=gib), known.blame
-    if ended.kind == "raised" and not ended.started:
+    if ended.kind == "raised" and not ended.ready:
         text = _first_line(ended.text)
         cause = f"the measuring process cannot import what it needs: {text}{doing}"
         remedy = (
             "mend the image: run `python -c 'import torch'` in it; torch 2.6 or later is needed"
         )
         return Outcome.ERROR, cause, remedy, Blame.IMAGE
-    if ended.kind == "timeout" and around.by_deadline:
-        cause = f"the run's deadline came after {ended.seconds:.0f} s of this check{doing}"
+    if ended.kind == "timeout" and ended.by_total:
+        waiting = " of waiting for its turn" if ended.ready and not ended.went else " of this check"
+        cause = f"the run's deadline came after {ended.seconds:.0f} s{waiting}{doing}"
         return Outcome.ERROR, cause, "raise --deadline or run.deadline_s", Blame.SETUP
-    if ended.kind == "timeout" and not ended.started:
+    if ended.kind == "timeout" and not ended.ready:
         cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"
         remedy = "look at the file system that the image or the environment is read from"
         return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
@@ -87,6 +91,19 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     text = _first_line(ended.text) or f"it died{signal}{doing}"
     cause = f"the measurement ended early: {text}"
     return Outcome.ERROR, cause, "read the last lines of output in the report", Blame.UNKNOWN
+
+
+def _gpu_hung(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
+    where = f" on {around.subject}" if around.subject else ""
+    step = ended.last_progress or "a call of the driver"
+    cause = f"{step}{where} did not return in {around.timeout_s:g} s: the driver or the GPU hangs"
+    if ended.abandoned_pid is not None:
+        cause += f", and process {ended.abandoned_pid} cannot be killed: it is stuck in the kernel"
+    remedy = (
+        "take the node out of service and look for Xid and NVRM lines in the host's dmesg; reset "
+        f"the GPU (nvidia-smi --gpu-reset) or reboot; the limit is {around.check}.timeout_s"
+    )
+    return Outcome.FAIL, cause, remedy, Blame.NODE
 
 
 def _first_line(text: str) -> str:
