@@ -38,7 +38,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
     Raises:
         Exception: whatever the loader or one of its workers raised.
     """
-    unit.started()
+    unit.ready()
     found = find(unit)
     if found.source is None:
         return {"data_state": found.state}
