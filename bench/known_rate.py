@@ -80,7 +80,8 @@ def setup_of(workers: int) -> Setup:
     facts = gather(host(), os.environ)
     job = make_job(
         sample=settings.sample, loader=settings.loader, stats=settings.stats,
-        consumer=settings.consumer, workload=None, facts=facts, data=None, data_state=None, seed=1,
+        consumer=settings.consumer, workload=None, facts=facts, data=None, data_state=None,
+        gpu_sharing=settings.expect.gpu_sharing, seed=1,
     )  # fmt: skip
     return Setup(job, facts.cpu, os.getpid())
 

@@ -1,8 +1,9 @@
 """What runs in an isolated process: one request in, JSON lines out, then the end.
 
 Requests: {"task": "observe", ...} runs one unit of a check; {"task": "look", ...} takes a first
-look at a data path. A child whose parent is gone ends its own group and removes its folder, so
-that a killed gate leaves nothing behind.
+look at a data path; {"task": "inventory", ...} asks NVML for the GPUs. A child that says "ready"
+waits for the parent's "go". A child whose parent is gone ends its own group and removes its
+folder, so that a killed gate leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Channel:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
+        self.go = threading.Event()
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send one message; a parent that is gone is the watcher's business."""
@@ -36,16 +38,29 @@ class Channel:
             while line:
                 line = line[os.write(self._fd, line) :]
 
+    def ready(self) -> None:
+        """Say so, and wait until the parent says go."""
+        self.send("ready")
+        self.go.wait()
+
 
 def main(request_fd: int, message_fd: int) -> None:
     """Serve one request and exit; never returns."""
+    # Inherited from whoever called `preflight.run`: ignored, it hides our workers' ends.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # as in the command's guard
     for fd in (request_fd, message_fd):
         os.set_inheritable(fd, False)
     channel = Channel(message_fd)
     with open(request_fd, "rb", closefd=False) as requests:
-        request = json.loads(requests.readline())
+        request = json.loads(requests.readline())  # nothing is behind it before we are ready
+    os.environ.update(request.get("environment", {}))
     scratch = Scratch(request["scratch"])
-    threading.Thread(target=_end_with_parent, args=(request_fd, scratch), daemon=True).start()
+    watch = threading.Thread(
+        target=_end_with_parent, args=(request_fd, channel, scratch), daemon=True
+    )
+    watch.start()
     try:
         _TASKS[request["task"]](request, channel, scratch)
     except BaseException as error:  # the parent has to hear of every end, SystemExit included
@@ -60,9 +75,11 @@ def main(request_fd: int, message_fd: int) -> None:
     os._exit(0)
 
 
-def _end_with_parent(request_fd: int, scratch: Scratch) -> None:
-    # The parent holds the other end and writes nothing more: a read returns when it is gone.
-    os.read(request_fd, 1)
+def _end_with_parent(request_fd: int, channel: Channel, scratch: Scratch) -> None:
+    # The parent holds the other end and writes nothing but "go": a read that gives nothing says
+    # that it is gone.
+    while os.read(request_fd, 16):
+        channel.go.set()
     group = os.getpgrp()
     if os.fork() == 0:
         # From outside the group, so that the workers' resource tracker, which survives SIGTERM,
@@ -97,7 +114,7 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
         scratch=scratch,
         emit=lambda reading: channel.send("reading", reading=reading.model_dump(mode="json")),
         progress=lambda text: channel.send("progress", text=text),
-        started=lambda: channel.send("started"),
+        ready=channel.ready,
     )
     try:
         reading = check.observe(unit)
@@ -111,9 +128,23 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
 def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
     from preflight.data.image_folder import look
 
-    channel.send("started")
+    channel.ready()
     channel.send("reading", reading=look(request["path"], request["codec"]))
     channel.send("done")
 
 
-_TASKS = {"observe": _observe, "look": _look}
+def _inventory(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
+    from preflight.machine.inventory import inventory
+    from preflight.machine.root import host
+
+    channel.ready()
+    answer = inventory(
+        host(),
+        emit=lambda partial: channel.send("reading", reading=partial),
+        progress=lambda text: channel.send("progress", text=text),
+    )
+    channel.send("reading", reading=answer)
+    channel.send("done")
+
+
+_TASKS = {"observe": _observe, "look": _look, "inventory": _inventory}

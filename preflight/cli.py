@@ -117,9 +117,10 @@ def run(
     wrong, nothing was measured; 3 undecided: something required could not be measured; 130 and
     143 interrupted, after the reports were written.
     """
-    from preflight.gate import Gate, Options, Talk
+    from preflight.gate import Gate
     from preflight.isolate import Stop
     from preflight.progress import ProgressLines
+    from preflight.run_options import Options, Talk
 
     options.one_of("--format", format, options.FORMATS)
     options.one_of("--exit-on", exit_on, options.EXIT_ON)

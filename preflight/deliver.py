@@ -82,6 +82,8 @@ class Delivery:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _send(self, data: bytes) -> None:
         assert self._process.stdin is not None

@@ -20,7 +20,11 @@ class Ended:
     """For "unavailable" and "raised": the child's own words."""
     exit_signal: int | None = None
     last_progress: str = ""
-    started: bool = True
+    ready: bool = True
     """False when it ended before it had imported what it needs."""
+    went: bool = True
+    """False when it ended before it had begun: its turn had not come."""
+    by_total: bool = False
+    """A timeout: the time that it had to share with others was over, not its own."""
     output: str = ""
     abandoned_pid: int | None = None

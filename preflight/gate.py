@@ -8,71 +8,30 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from preflight import __version__, checks, exit_code
+from preflight import __version__, exit_code
 from preflight.checks.contract import Unavailable
 from preflight.deliver import Delivery, Undeliverable
-from preflight.diagnosis.data_paths import ANSWER_LIMIT_S
 from preflight.isolate import Stop
-from preflight.isolate import run as run_isolated
-from preflight.job import DataState
-from preflight.machine.facts import gather
 from preflight.machine.identity import node
 from preflight.machine.root import Root, host
 from preflight.model import Node, Report, Result, SettingsRecord
 from preflight.outcome import Outcome, worst
-from preflight.plan import Plan, UsageError, check_ids, make_job, make_plan, select
+from preflight.plan import Plan, UsageError
+from preflight.prepare import Preparation
 from preflight.report import FORMATS
 from preflight.report.headline import headline, reason
+from preflight.run_options import Options, Talk
 from preflight.runner import Runner, not_reached
-from preflight.settings import SHIPPED, Request, Settings, resolve
+from preflight.settings import Settings
 from preflight.settings.tree import SettingsError
 
 _TERMINATION_LOG = Path("/dev/termination-log")
 _TERMINATION_BYTES = 4096  # kubelet cuts longer messages
-
-
-@dataclass(frozen=True)
-class Options:
-    """What one run was asked to do; names are those of the command line."""
-
-    request: Request = field(default_factory=Request)
-    check: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    waive: Sequence[str] = ()
-    data: str | None = None
-    report_dir: str | None = None
-    report_dir_required: bool = True
-    """False when it was named by the environment: then an unwritable one is only a note."""
-    exit_on: exit_code.ExitOn = "any"
-    report_only: bool = False
-    allow_undecided: bool = False
-    stagger_s: float = 0.0
-    explain: bool = False
-
-    def record(self) -> dict[str, Any]:
-        """As the report tells them."""
-        return {
-            "thresholds": self.request.thresholds, "workload": self.request.workload,
-            "gpu": self.request.gpu, "set": [*self.request.set_options],
-            "check": list(self.check), "skip": list(self.skip), "waive": list(self.waive),
-            "data": self.data, "deadline_s": self.request.deadline_s, "exit_on": self.exit_on,
-            "report_only": self.report_only, "allow_undecided": self.allow_undecided,
-            "stagger_s": self.stagger_s, "explain": self.explain,
-        }  # fmt: skip
-
-
-@dataclass
-class Talk:
-    """How the gate speaks while it runs."""
-
-    note: Callable[[str], None] = lambda line: None
-    progress: Callable[[str, str], None] = lambda check, text: None
 
 
 class Gate:
@@ -85,11 +44,15 @@ class Gate:
         stop: Stop,
         talk: Talk,
         warnings: Sequence[str] = (),
+        *,
+        leaves_message: bool = True,
     ) -> None:
+        """`leaves_message`: Kubernetes gets the verdict, as the container's last word."""
         self._options, self._environ, self._stop, self._talk = options, environ, stop, talk
         self._began = time.monotonic()
         self._started_at = datetime.now(timezone.utc)
         self._machine: Root = host()
+        self._leaves_message = leaves_message
         self._delivery: Delivery | None = None
         self._delivered = False
         self._report = Report(
@@ -122,67 +85,23 @@ class Gate:
             text = f"preflight itself failed ({type(error).__name__}: {error}): nothing is decided"
             self._report = self._ended(exit_code.UNDECIDED, text)
         self._deliver()
-        self._write_termination_message()
+        if self._leaves_message:
+            self._write_termination_message()
         if self._delivery is not None:
             self._delivery.close()
         return self._report
 
-    # -- planning -------------------------------------------------------------------------------
-
     def _plan(self) -> Plan:
-        options = self._options
-        known = checks.discover()
-        settings = resolve(options.request, {id: c.limits for id, c in known.items()}, SHIPPED)
-        self._report = self._updated(settings=self._settings_record(settings))
-        check_ids(known, options.check, options.skip, options.waive)
-        ids = select(settings.run.checks, known, options.check, options.skip)
-        missing = [id for id in ids if id not in settings.limits]
-        if missing:
-            raise UsageError(
-                f"--check {missing[0]}: the thresholds have no section {missing[0]} to judge it by"
-            )
-        data_state = self._look_at_data(settings)
-        facts = gather(self._machine, self._environ)
-        self._report = self._updated(facts=facts.model_dump(mode="json", by_alias=True))
-        job = make_job(
-            sample=settings.sample, loader=settings.loader, stats=settings.stats,
-            consumer=settings.consumer,
-            workload=None if settings.workload == "none" else settings.workload,
-            facts=facts, data=options.data, data_state=data_state, seed=secrets.randbits(32),
-        )  # fmt: skip
-        return make_plan(
-            ids, known, settings.limits, job, facts,
-            deadline_s=settings.run.deadline_s, waive=options.waive,
-        )  # fmt: skip
-
-    def _look_at_data(self, settings: Settings) -> DataState | None:
-        """A first look at --data, by a child: the path may hang."""
-        path = self._options.data
-        if path is None:
-            if settings.expect.data:
-                raise UsageError(
-                    "the thresholds expect a data path (expect.data): name it with --data"
-                )
-            return None
-        ended = run_isolated(
-            {
-                "task": "look", "path": path, "codec": settings.sample.codec,
-                "scratch": secrets.token_hex(4),
-            },
-            timeout_s=ANSWER_LIMIT_S, stop=self._stop,
-        )  # fmt: skip
-        if ended.kind == "stopped" or (ended.kind == "timeout" and ended.started):
-            return "no_answer"
-        if ended.kind != "done":
-            text = ended.text or f"the process that looks at it gave no answer ({ended.kind})"
-            raise Unavailable(f"--data {path} could not be looked at: {text}")
-        if ended.answer is None:
-            raise UsageError(
-                f"--data {path}: there is no such path; in a container, mount it first "
-                "(docker run -v, volumeMounts)"
-            )
-        state: DataState = ended.answer
-        return state
+        prepare = Preparation(
+            self._options, self._environ, self._machine, self._stop, self._talk.progress
+        )
+        # Step by step, so that a report of a run that ends here holds what is known by then.
+        self._report = self._updated(settings=self._settings_record(prepare.settle()))
+        self._report = self._updated(
+            facts=prepare.look().model_dump(mode="json", by_alias=True),
+            settings=self._settings_record(prepare.settings),
+        )
+        return prepare.plan()
 
     def _stagger(self) -> None:
         """Wait a part of --stagger that differs from node to node, so that a fleet spreads out."""

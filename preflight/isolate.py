@@ -8,6 +8,7 @@ exit handler joins a stuck child for ever. What the child means is not decided h
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from preflight.ended import Ended, EndKind
+from preflight.turns import AtOnce, Turn
 
 # A stuck import of torch (a slow image file system) is not the check's time and not the node's
 # fault; cold imports of 20 s and more are seen on network file systems.
@@ -63,68 +65,100 @@ def run(
     timeout_s: float,
     stop: Stop,
     total_s: float = math.inf,
+    turn: Turn | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Ended:
     """Run `request` in a child (see `preflight.child`) and say how it ended; never raises for it.
 
-    `timeout_s` counts from the child's own "started", which it sends once its imports are done;
-    getting there has START_LIMIT_S. Both together never exceed `total_s`.
+    `timeout_s` counts from when the child, ready, gets its `turn`; getting ready has START_LIMIT_S.
+    Everything together, waiting for the others included, never exceeds `total_s`.
     """
+    turn = turn or AtOnce()
     began = time.monotonic()
     try:
         child = _start(request)
     except (OSError, RuntimeError) as error:  # no process, no thread, no descriptor left
+        turn.leave()
         return Ended("raised", 0.0, text=f"{type(error).__name__}: {error}")
-    deadline, last_progress, started, answer = began + min(START_LIMIT_S, total_s), "", False, None
-    end: dict[str, Any] | None = None
-    kind: EndKind = "died"
-    exited = False
-    while True:
-        if stop.signal is not None:
-            kind = "stopped"
-            break
-        if time.monotonic() >= deadline:
-            kind = "timeout"
-            break
-        try:
-            message = child.messages.get(timeout=_TICK_S)
-        except queue.Empty:
-            if exited:
-                break
-            exited = _has_exited(child.process.pid)
-            if exited:  # what it said last may still be on its way
-                child.threads[0].join(_DRAIN_GRACE_S)
-            continue
-        if message is None:  # the child closed its side: it is done or dead
-            break
-        if message["type"] == "started":
-            started, deadline = True, min(time.monotonic() + timeout_s, began + total_s)
-        elif message["type"] == "progress":
-            last_progress = message["text"]
-            on_progress(last_progress)
-        elif message["type"] == "reading":
-            answer = message["reading"]
-        else:
-            end = message
-            kind = message["type"]
-            break
-    exit_signal, abandoned = _finish(child, gently=kind in ("timeout", "stopped"))
+    watched = _Watched(child, turn, began, timeout_s, total_s, on_progress)
+    try:
+        kind = watched.until_end(stop)
+        exit_signal, abandoned = _finish(child, gently=kind in ("timeout", "stopped"))
+    finally:
+        turn.leave()
     return Ended(
         kind=kind,
         seconds=time.monotonic() - began,
-        answer=answer,
-        text=end.get("text", "") if end else "",
+        answer=watched.answer,
+        text=watched.text,
         exit_signal=exit_signal,
-        last_progress=last_progress,
-        started=started,
+        last_progress=watched.last_progress,
+        ready=watched.ready,
+        went=watched.went,
+        by_total=watched.by_total,
         output=child.output.decode(errors="replace"),
         abandoned_pid=abandoned,
     )
 
 
+@dataclass
+class _Watched:
+    """A child from its start to its end: its messages, its turn, its time."""
+
+    child: _Child
+    turn: Turn
+    began: float
+    timeout_s: float
+    total_s: float
+    on_progress: Callable[[str], None]
+    answer: Any = None
+    text: str = ""
+    last_progress: str = ""
+    ready: bool = False
+    went: bool = False
+    by_total: bool = False
+
+    def until_end(self, stop: Stop) -> EndKind:
+        last = self.began + self.total_s
+        deadline, exited = min(self.began + START_LIMIT_S, last), False
+        while True:
+            if stop.signal is not None:
+                return "stopped"
+            if time.monotonic() >= deadline:
+                self.by_total = deadline == last
+                return "timeout"
+            if self.ready and not self.went and self.turn.may_go():
+                self.went = True
+                deadline = min(time.monotonic() + self.timeout_s, last)
+                # The answer it waits for; its thread is done with the request by now.
+                _write_all(self.child.request_fd, b"go\n")
+            try:
+                message = self.child.messages.get(timeout=_TICK_S)
+            except queue.Empty:
+                if exited:
+                    return "died"
+                exited = _has_exited(self.child.process.pid)
+                if exited:  # what it said last may still be on its way
+                    self.child.threads[0].join(_DRAIN_GRACE_S)
+                continue
+            if message is None:  # the child closed its side: it is done or dead
+                return "died"
+            if message["type"] == "ready":
+                self.ready, deadline = True, last
+            elif message["type"] == "progress":
+                self.last_progress = message["text"]
+                self.on_progress(self.last_progress)
+            elif message["type"] == "reading":
+                self.answer = message["reading"]
+            else:
+                self.text = message.get("text", "")
+                kind: EndKind = message["type"]
+                return kind
+
+
 def _start(request: dict[str, Any]) -> _Child:
-    request_read, request_write = os.pipe()
-    message_read, message_write = os.pipe()
+    request_read, request_write = _pipe()
+    message_read, message_write = _pipe()
     package_folder = str(Path(__file__).resolve().parent.parent)
     theirs = (request_read, message_write)
     try:
@@ -162,6 +196,17 @@ def _start(request: dict[str, Any]) -> _Child:
     return child
 
 
+def _pipe() -> tuple[int, int]:
+    """A pipe that Popen does not overwrite: it puts the child's streams on descriptors 0 to 2."""
+    ends = os.pipe()
+    if min(ends) > 2:
+        return ends
+    above = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends]
+    for end in ends:
+        os.close(end)
+    return above[0], above[1]
+
+
 def _working_folder() -> str | None:
     try:
         os.getcwd()
@@ -187,9 +232,10 @@ def _read_messages(child: _Child, message_fd: int) -> None:
 
 def _drain_output(child: _Child) -> None:
     assert child.process.stdout is not None
-    while chunk := os.read(child.process.stdout.fileno(), 8192):
-        child.output += chunk
-        del child.output[:-OUTPUT_TAIL_BYTES]
+    with child.process.stdout as output:
+        while chunk := os.read(output.fileno(), 8192):
+            child.output += chunk
+            del child.output[:-OUTPUT_TAIL_BYTES]
 
 
 def _has_exited(pid: int) -> bool:

@@ -27,13 +27,17 @@ class Record(BaseModel):
 
 
 class Rate(Record):
-    """A measured rate: 1 / mean of the blocks' seconds per sample, with its interval."""
+    """A measured rate with its spread.
+
+    Of samples: 1 / mean of the blocks' seconds per sample, and its interval. Of copies: the median
+    of the pieces, and their 10th and 90th percentile.
+    """
 
     value: Finite
-    low: Finite | None = Field(description="lower end of the interval; None with too few blocks")
-    high: Finite | None = Field(description="upper end of the interval; None with too few blocks")
+    low: Finite | None = Field(description="lower end of the spread; None with too few blocks")
+    high: Finite | None = Field(description="upper end of the spread; None with too few blocks")
     unit: str
-    blocks: int = Field(description="blocks that were counted")
+    blocks: int = Field(description="blocks, or pieces of a copy, that were counted")
     discarded: int = Field(description="blocks left out because others used the CPUs meanwhile")
     samples: tuple[Finite, ...] = Field(description="rates of the counted blocks, in order")
 
@@ -65,6 +69,9 @@ class Result(Record):
     outcome: Outcome
     required: bool
     reason: str | None = Field(default=None, description="one sentence when it is not a pass")
+    blocked_by: str | None = Field(
+        default=None, description="the needed check whose miss kept this one from running"
+    )
     duration_s: Finite
     partial: bool = Field(default=False, description="the reading was cut off before its end")
     reading: Any = Field(default=None, description="what was seen; one object, or one per unit")

@@ -12,7 +12,7 @@ from preflight.checks.contract import Check
 from preflight.facts import Facts
 from preflight.machine.facts import gather
 from preflight.machine.root import host
-from preflight.plan import UsageError
+from preflight.plan import UsageError, why_not
 from preflight.settings import (
     SHIPPED,
     Request,
@@ -31,7 +31,8 @@ def checks(request: Request, environ: Mapping[str, str]) -> str:
     known = all_checks.discover()
     settings, facts = _resolve(request, known), gather(host(), environ)
     rows = [("CHECK", "RUNS", "APPLIES HERE", "WHAT")]
-    for id, check in known.items():
+    for id in (*settings.run.checks, *(id for id in known if id not in settings.run.checks)):
+        check = known[id]
         rows.append((id, _runs(id, settings), _applies(check, settings, facts), check.title))
     return _columns(rows)
 
@@ -137,7 +138,8 @@ def _runs(id: str, settings: Settings) -> str:
 def _applies(check: Check[Any, Any], settings: Settings, facts: Facts) -> str:
     if check.id not in settings.limits:
         return "no limits"
-    reason = check.applies(facts, settings.limits[check.id])
+    limits, expected = settings.limits[check.id], settings.gpu != "none"
+    reason = why_not(check, limits, facts, gpu_expected=expected)
     return f"no: {reason}" if reason else "yes"
 
 

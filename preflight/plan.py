@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from preflight.checks.contract import Check, Limits
 from preflight.facts import Facts
@@ -23,6 +23,15 @@ class UsageError(Exception):
 
 
 @dataclass(frozen=True)
+class PlannedUnit:
+    """One process of a check's work."""
+
+    subject: str | None = None
+    cuda_id: str | None = None
+    """The one device in its CUDA_VISIBLE_DEVICES; None: the variable stays as it is."""
+
+
+@dataclass(frozen=True)
 class Planned:
     """One check of the plan."""
 
@@ -30,8 +39,7 @@ class Planned:
     limits: Limits
     skip: str | None
     """Why it does not apply here; None when it will run."""
-    subjects: tuple[str | None, ...]
-    """One unit of work for each."""
+    units: tuple[PlannedUnit, ...] = (PlannedUnit(),)
 
 
 @dataclass(frozen=True)
@@ -117,23 +125,17 @@ def make_job(
     facts: Facts,
     data: str | None,
     data_state: DataState | None,
+    gpu_sharing: Literal["exclusive", "shared"],
     seed: int,
 ) -> Job:
-    """Resolve `auto` against this machine: what exactly is measured.
-
-    Raises:
-        UsageError: more ranks are asked for than this version measures.
-    """
-    if loader.ranks not in ("auto", 1):
-        raise UsageError(
-            f"loader.ranks: {loader.ranks}: this version measures one rank; write 1 or auto"
-        )
-    ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.gpus))
+    """Resolve `auto` against this machine: what exactly is measured."""
+    ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.cuda_devices()))
     fit = max(1, min(_MOST_AUTO_WORKERS, math.floor(facts.cpu.effective / ranks)))
     workers = fit if loader.num_workers == "auto" else loader.num_workers
     return Job(
         sample=sample, loader=loader, stats=stats, consumer=consumer, workload=workload,
-        num_workers=workers, ranks=ranks, data=data, data_state=data_state, seed=seed,
+        num_workers=workers, ranks=ranks, data=data, data_state=data_state,
+        gpu_sharing=gpu_sharing, seed=seed,
     )  # fmt: skip
 
 
@@ -144,19 +146,37 @@ def make_plan(
     job: Job,
     facts: Facts,
     *,
+    gpu_expected: bool,
     deadline_s: float,
     waive: Sequence[str] = (),
 ) -> Plan:
-    """Bind each check to its limits and ask whether it applies here."""
-    planned = tuple(
-        Planned(
-            check=checks[id],
-            limits=limits[id],
-            skip=checks[id].applies(facts, limits[id]),
-            subjects=tuple(f"rank {rank}" for rank in range(job.ranks))
-            if checks[id].fan_out == "rank"
-            else (None,),
-        )
-        for id in ids
-    )
+    """Bind each check to its limits and units, and ask whether it applies here."""
+
+    def bind(check: Check[Any, Any]) -> Planned:
+        skip = why_not(check, limits[check.id], facts, gpu_expected=gpu_expected)
+        return Planned(check, limits[check.id], skip, _units(check, job, facts))
+
+    planned = tuple(bind(checks[id]) for id in ids)
     return Plan(planned, job, facts, deadline_s, frozenset(waive))
+
+
+def why_not(
+    check: Check[Any, Any], limits: Limits, facts: Facts, *, gpu_expected: bool
+) -> str | None:
+    """Why a check does not apply here; None when it does."""
+    if check.gpu and not gpu_expected:
+        return "no GPU is expected here (gpu: none)"
+    return check.applies(facts, limits)
+
+
+def _units(check: Check[Any, Any], job: Job, facts: Facts) -> tuple[PlannedUnit, ...]:
+    devices = facts.cuda_devices()
+    if check.fan_out == "gpu" and devices:
+        return tuple(PlannedUnit(device.subject, device.cuda_id) for device in devices)
+    if check.fan_out == "rank":
+        # Ranks beyond the devices share them, as a job with more processes than GPUs would.
+        ids = [
+            devices[rank % len(devices)].cuda_id if devices else None for rank in range(job.ranks)
+        ]
+        return tuple(PlannedUnit(f"rank {rank}", id) for rank, id in enumerate(ids))
+    return (PlannedUnit(),)

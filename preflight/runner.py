@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from preflight import needs
 from preflight.checks.contract import Unavailable, Unit
 from preflight.diagnosis import ends
 from preflight.ended import Ended
@@ -23,8 +24,9 @@ from preflight.machine.memory import oom_kills
 from preflight.machine.root import Root
 from preflight.model import Finding, Result
 from preflight.outcome import Blame, Outcome, worst
-from preflight.plan import Plan, Planned
+from preflight.plan import Plan, Planned, PlannedUnit
 from preflight.scratch import Scratch
+from preflight.turns import OneByOne, Together, Turn
 
 _KEPT_OUTPUT_LINES = 20
 _GIB = 2**30
@@ -57,9 +59,12 @@ class Runner:
     def _one(self, planned: Planned, done: Mapping[str, Result], deadline: float) -> Result:
         if self.stop.signal is not None:
             return not_reached(planned, f"not reached: {self.stop.signal.name} came first")
-        reason = planned.skip or _missing_need(planned, done)
-        if reason is not None:
-            return _lone(planned, "applies", Outcome.SKIP, reason)
+        if planned.skip is not None:
+            return _lone(planned, "applies", Outcome.SKIP, planned.skip)
+        blocked = needs.blocked(planned, done)
+        if blocked is not None and not blocked.units:
+            result = _lone(planned, "applies", Outcome.SKIP, blocked.reason)
+            return result.model_copy(update={"blocked_by": blocked.by})
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return not_reached(planned, f"not reached in run.deadline_s ({self.plan.deadline_s:g})")
@@ -68,18 +73,20 @@ class Runner:
         running = not_reached(planned, "was running when the run was cut off")
         self.publish([*done.values(), running])
         began, kills = time.monotonic(), oom_kills(self.machine)
-        timeout_s = min(planned.limits.timeout_s, left_s)
-        ended = self._observe(planned, done, timeout_s, left_s)
+        units = planned.units if blocked is None else blocked.units
+        ended = self._observe(planned, units, done, left_s)
         kills_now = oom_kills(self.machine)
         meanwhile = None if kills is None or kills_now is None else kills_now - kills
-        result = self._result(planned, ended, meanwhile, timeout_s)
+        result = self._result(planned, units, ended, meanwhile)
+        if blocked is not None:
+            result = needs.with_skipped(result, blocked)
         return result.model_copy(update={"duration_s": round(time.monotonic() - began, 3)})
 
     def _observe(
         self,
         planned: Planned,
+        units: Sequence[PlannedUnit],
         done: Mapping[str, Result],
-        timeout_s: float,
         left_s: float,
     ) -> list[Ended]:
         earlier = {
@@ -88,28 +95,34 @@ class Runner:
             if id in done and done[id].reading is not None
         }
         if not planned.check.isolate:
-            return [self._in_process(planned, subject, earlier) for subject in planned.subjects]
-        with ThreadPoolExecutor(len(planned.subjects)) as pool:
+            return [self._in_process(planned, unit, earlier) for unit in units]
+        one_by_one = planned.check.turns == "one_by_one"
+        order = OneByOne() if one_by_one else Together(len(units))
+        turns = [order.turn() for _ in units]
+        with ThreadPoolExecutor(len(units)) as pool:
             return list(
                 pool.map(
-                    lambda subject: self._isolated(planned, subject, earlier, timeout_s, left_s),
-                    planned.subjects,
+                    lambda unit, turn: self._isolated(planned, unit, turn, earlier, left_s),
+                    units,
+                    turns,
                 )
             )
 
     def _isolated(
         self,
         planned: Planned,
-        subject: str | None,
+        unit: PlannedUnit,
+        turn: Turn,
         earlier: Mapping[str, Any],
-        timeout_s: float,
         left_s: float,
     ) -> Ended:
         scratch = Scratch(f"{os.getpid()}-{secrets.token_hex(4)}")
+        who = f"{unit.subject}: " if len(planned.units) > 1 else ""
         request = {
             "task": "observe",
             "check": planned.check.id,
-            "subject": subject,
+            "subject": unit.subject,
+            "environment": {"CUDA_VISIBLE_DEVICES": unit.cuda_id} if unit.cuda_id else {},
             "limits": planned.limits.model_dump(mode="json"),
             "job": self.plan.job.model_dump(mode="json"),
             "facts": self.plan.facts.model_dump(mode="json", by_alias=True),
@@ -119,21 +132,23 @@ class Runner:
         try:
             return run_isolated(
                 request,
-                timeout_s=timeout_s,
+                timeout_s=planned.limits.timeout_s,
                 total_s=left_s,
                 stop=self.stop,
-                on_progress=lambda text: self.progress(planned.check.id, text),
+                turn=turn,
+                on_progress=lambda text: self.progress(planned.check.id, who + text),
             )
         finally:
             scratch.remove()
 
     def _in_process(
-        self, planned: Planned, subject: str | None, earlier: Mapping[str, Any]
+        self, planned: Planned, planned_unit: PlannedUnit, earlier: Mapping[str, Any]
     ) -> Ended:
         began = time.monotonic()
         unit = Unit(
-            subject=subject, machine=self.machine, limits=planned.limits, job=self.plan.job,
-            facts=self.plan.facts, earlier=earlier, scratch=Scratch(secrets.token_hex(4)),
+            subject=planned_unit.subject, machine=self.machine, limits=planned.limits,
+            job=self.plan.job, facts=self.plan.facts, earlier=earlier,
+            scratch=Scratch(secrets.token_hex(4)),
         )  # fmt: skip
         try:
             answer = planned.check.observe(unit).model_dump(mode="json")
@@ -146,37 +161,42 @@ class Runner:
         return Ended("done", time.monotonic() - began, answer=answer)
 
     def _result(
-        self, planned: Planned, ended: Sequence[Ended], kills: int | None, timeout_s: float
+        self,
+        planned: Planned,
+        units: Sequence[PlannedUnit],
+        ended: Sequence[Ended],
+        kills: int | None,
     ) -> Result:
+        whole = [end.answer for end in ended if end.kind == "done"]
+        findings = _judge(planned, whole) if whole else []
         troubles = [
-            ends.finding(end, self._around(planned, subject, kills, timeout_s))
-            for subject, end in zip(planned.subjects, ended, strict=True)
+            ends.finding(end, self._around(planned, unit.subject, kills))
+            for unit, end in zip(units, ended, strict=True)
             if end.kind != "done"
         ]
-        findings = troubles or _judge(planned, [end.answer for end in ended])
         answers = [end.answer for end in ended]
-        outcome = worst(finding.outcome for finding in findings)
+        outcome = worst(finding.outcome for finding in (*findings, *troubles))
         printed = "\n".join(end.output for end in ended if end.output).splitlines()
         return Result(
             check=planned.check.id,
             outcome=outcome,
             required=planned.limits.required,
-            reason=findings[0].cause if troubles else None,
+            reason=troubles[0].cause if troubles else None,
             duration_s=0.0,
-            partial=bool(troubles) and any(answer is not None for answer in answers),
+            partial=any(end.answer is not None for end in ended if end.kind != "done"),
             reading=answers[0] if len(answers) == 1 else answers,
-            findings=tuple(findings),
+            findings=(*findings, *troubles),
             output="\n".join(printed[-_KEPT_OUTPUT_LINES:]) if troubles and printed else None,
         )
 
     def _around(
-        self, planned: Planned, subject: str | None, kills: int | None, timeout_s: float
+        self, planned: Planned, subject: str | None, kills: int | None
     ) -> ends.Circumstances:
         return ends.Circumstances(
             check=planned.check.id,
             subject=subject,
-            timeout_s=timeout_s,
-            by_deadline=timeout_s < planned.limits.timeout_s,
+            timeout_s=planned.limits.timeout_s,
+            gpu=planned.check.gpu,
             stopped_by=self.stop.signal.name if self.stop.signal else None,
             oom_kills=kills,
             # A quarter more than the bare need, as shm.margin suggests; what was there was not
@@ -215,13 +235,6 @@ def _judge(planned: Planned, answers: Sequence[Any]) -> list[Finding]:
         finding = _lone(planned, "completed", Outcome.ERROR, f"cannot judge: {_text(error)}")
         remedy = "please report this with preflight.json: it is a bug in preflight"
         return [finding.findings[0].model_copy(update={"remedy": remedy})]
-
-
-def _missing_need(planned: Planned, done: Mapping[str, Result]) -> str | None:
-    for need in planned.check.needs:
-        if need in done and done[need].outcome in (Outcome.FAIL, Outcome.ERROR):
-            return f"needs {need}, which did not pass"
-    return None
 
 
 def _lone(planned: Planned, name: str, outcome: Outcome, reason: str) -> Result:

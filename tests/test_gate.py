@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from preflight import gate
+from preflight import gate, prepare
 from preflight.ended import Ended
-from preflight.gate import Gate, Options, Talk
+from preflight.gate import Gate
 from preflight.isolate import Stop
 from preflight.model import Report
 from preflight.outcome import Outcome
 from preflight.report.headline import headline
+from preflight.run_options import Options, Talk
 from preflight.settings import Request
 
 pytestmark = pytest.mark.timeout(60)
@@ -66,7 +67,7 @@ def test_a_fault_of_our_own_is_undecided_and_reported(
     def broken(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(gate, "make_plan", broken)
+    monkeypatch.setattr(prepare, "make_plan", broken)
     report = run(report_dir=str(tmp_path))
     assert (report.exit_code, report.outcome, report.complete) == (3, Outcome.ERROR, True)
     assert "ZeroDivisionError: oops" in (report.reason or "")
@@ -77,7 +78,7 @@ def test_a_fault_of_our_own_is_undecided_and_reported(
 def test_a_fault_of_our_own_does_not_block_a_roll_out(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "make_plan", None)
+    monkeypatch.setattr(prepare, "make_plan", None)
     report = run(**{option: True})
     assert (report.exit_code, report.outcome) == (0, Outcome.ERROR)
     assert "TypeError" in (report.reason or "")
@@ -87,14 +88,14 @@ def test_a_fault_of_our_own_does_not_block_a_roll_out(
     ("ended", "said"),
     [
         (Ended("died", 0.1, exit_signal=9), "gave no answer (died)"),
-        (Ended("timeout", 60.0, started=False), "gave no answer (timeout)"),
+        (Ended("timeout", 60.0, ready=False, went=False), "gave no answer (timeout)"),
         (Ended("raised", 0.1, text="MemoryError: "), "MemoryError"),
     ],
 )
 def test_a_look_at_the_data_that_failed_is_undecided(
     monkeypatch: pytest.MonkeyPatch, ended: Ended, said: str
 ) -> None:
-    monkeypatch.setattr(gate, "run_isolated", lambda request, **options: ended)
+    monkeypatch.setattr(prepare, "run_isolated", lambda request, **options: ended)
     report = run(data="/data")
     assert report.exit_code == 3
     assert said in (report.reason or "")
@@ -114,7 +115,7 @@ def test_reports_lost_in_the_middle_are_said_once_and_the_verdict_stands(
 
         return make
 
-    monkeypatch.setattr(gate, "make_plan", vanish(gate.make_plan))
+    monkeypatch.setattr(prepare, "make_plan", vanish(prepare.make_plan))
     report = run(Talk(note=notes.append), report_dir=str(folder))
     assert (report.exit_code, report.outcome) == (0, Outcome.PASS)
     assert len(notes) == 1 and "reports are lost" in notes[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -9,18 +10,28 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from preflight import isolate
 from preflight.ended import Ended
 from preflight.isolate import Stop
+from preflight.turns import OneByOne, Together, Turn
 from tests.freezing import freezer
 
 pytestmark = pytest.mark.timeout(60)
 
 
-def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None, **more: str) -> Ended:
+def run_code(
+    code: str,
+    *,
+    timeout_s: float = 10.0,
+    stop: Stop | None = None,
+    turn: Turn | None = None,
+    total_s: float = math.inf,
+    **more: Any,
+) -> Ended:
     """Run a child whose task is `code`, with `channel` and `scratch` in scope."""
     patch = (
         "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
@@ -33,22 +44,24 @@ def run_code(code: str, *, timeout_s: float = 10.0, stop: Stop | None = None, **
     isolate._BOOTSTRAP = patch
     try:
         request = {"task": "code", "scratch": f"test-{os.getpid()}", **more}
-        return isolate.run(request, timeout_s=timeout_s, stop=stop or Stop())
+        return isolate.run(
+            request, timeout_s=timeout_s, stop=stop or Stop(), turn=turn, total_s=total_s
+        )
     finally:
         isolate._BOOTSTRAP = original
 
 
 def test_the_last_reading_is_the_answer() -> None:
     ended = run_code(
-        "channel.send('started')\nchannel.send('reading', reading=1)\n"
+        "channel.ready()\nchannel.send('reading', reading=1)\n"
         "channel.send('reading', reading=2)\nchannel.send('done')"
     )
-    assert (ended.kind, ended.answer, ended.started) == ("done", 2, True)
+    assert (ended.kind, ended.answer, ended.ready) == ("done", 2, True)
     assert ended.abandoned_pid is None
 
 
 def test_what_it_raised_comes_back_with_its_output() -> None:
-    ended = run_code("channel.send('started')\nprint('hello')\nraise ValueError('no')")
+    ended = run_code("channel.ready()\nprint('hello')\nraise ValueError('no')")
     assert (ended.kind, ended.text) == ("raised", "ValueError: no")
     assert "hello" in ended.output and "Traceback" in ended.output
 
@@ -60,7 +73,7 @@ def test_a_death_is_seen_with_its_signal() -> None:
 
 def test_a_hang_costs_its_own_limit_and_keeps_the_partial_reading() -> None:
     ended = run_code(
-        "channel.send('started')\nchannel.send('reading', reading=7)\n"
+        "channel.ready()\nchannel.send('reading', reading=7)\n"
         "channel.send('progress', text='waiting for Godot')\ntime.sleep(600)",
         timeout_s=1.0,
     )
@@ -70,7 +83,7 @@ def test_a_hang_costs_its_own_limit_and_keeps_the_partial_reading() -> None:
 
 def test_a_child_deaf_to_sigterm_is_killed() -> None:
     ended = run_code(
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nchannel.send('started')\ntime.sleep(600)",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nchannel.ready()\ntime.sleep(600)",
         timeout_s=0.2,
     )
     assert (ended.kind, ended.abandoned_pid) == ("timeout", None)
@@ -79,7 +92,7 @@ def test_a_child_deaf_to_sigterm_is_killed() -> None:
 def test_helpers_of_a_finished_child_are_swept(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     ended = run_code(
-        f"import subprocess\nchannel.send('started')\np = subprocess.Popen(['sleep', '600'])\n"
+        f"import subprocess\nchannel.ready()\np = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(pid_file)!r}, 'w').write(str(p.pid))\nchannel.send('done')"
     )
     assert ended.kind == "done"
@@ -124,7 +137,7 @@ def test_a_deleted_working_folder_is_no_fault_of_the_image(
 def test_an_ignored_sigchld_hides_no_end() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        ended = run_code("channel.send('started')\nchannel.send('reading', reading=1)")
+        ended = run_code("channel.ready()\nchannel.send('reading', reading=1)")
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert ended.answer == 1
@@ -133,7 +146,7 @@ def test_an_ignored_sigchld_hides_no_end() -> None:
 def test_a_stop_ends_it_at_once() -> None:
     stop = Stop()
     threading.Timer(0.5, lambda: setattr(stop, "signal", signal.SIGTERM)).start()
-    ended = run_code("channel.send('started')\ntime.sleep(600)", timeout_s=100, stop=stop)
+    ended = run_code("channel.ready()\ntime.sleep(600)", timeout_s=100, stop=stop)
     assert ended.kind == "stopped"
 
 
@@ -145,7 +158,7 @@ def test_only_the_end_of_a_flood_of_output_is_kept() -> None:
 
 def test_a_child_that_cannot_be_killed_is_abandoned_and_named(tmp_path: Path) -> None:
     ended: list[Ended] = []
-    code = f"""channel.send('started')
+    code = f"""channel.ready()
 channel.send('reading', reading=os.getpid())
 open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid()))
 time.sleep(600)"""
@@ -168,7 +181,7 @@ def test_a_child_that_never_starts_has_its_own_limit() -> None:
         ended = isolate.run({"scratch": "t"}, timeout_s=100, stop=Stop(), total_s=0.3)
     finally:
         isolate._BOOTSTRAP = original
-    assert (ended.kind, ended.started) == ("timeout", False)
+    assert (ended.kind, ended.ready) == ("timeout", False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -219,3 +232,73 @@ def assert_gone(pid: int, seconds: float = 10.0) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"process {pid} is still there")
+
+
+class Never:
+    """A turn that does not come."""
+
+    left = False
+
+    def may_go(self) -> bool:
+        return False
+
+    def leave(self) -> None:
+        self.left = True
+
+
+def test_who_waits_for_a_turn_has_not_gone_and_its_own_limit_does_not_run() -> None:
+    turn = Never()
+    ended = run_code(
+        "channel.ready()\nchannel.send('done')", timeout_s=0.01, total_s=2.0, turn=turn
+    )
+    assert (ended.kind, ended.ready, ended.went, ended.by_total) == ("timeout", True, False, True)
+    assert turn.left
+
+
+def test_the_own_limit_counts_from_the_turn() -> None:
+    ended = run_code("channel.ready()\ntime.sleep(600)", timeout_s=0.2, total_s=600)
+    assert (ended.kind, ended.went, ended.by_total) == ("timeout", True, False)
+
+
+def test_a_child_that_cannot_start_gives_its_turn_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    turn = Never()
+    monkeypatch.setattr(isolate.subprocess, "Popen", refuse)
+    assert run_code("", turn=turn).kind == "raised"
+    assert turn.left
+
+
+MARKS = """channel.ready()
+open({path!r}, 'a').write('begin ')
+time.sleep(0.3)
+open({path!r}, 'a').write('end ')
+channel.send('done')"""
+
+
+@pytest.mark.parametrize(
+    ("order", "written"),
+    [(OneByOne(), "begin end begin end "), (Together(2), "begin begin end end ")],
+)
+def test_two_units_take_turns_or_begin_together(order: Any, written: str, tmp_path: Path) -> None:
+    path = tmp_path / "marks"
+    code = MARKS.format(path=str(path))
+    threads = [
+        threading.Thread(target=run_code, args=(code,), kwargs={"turn": order.turn()})
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert path.read_text() == written
+
+
+def test_the_environment_of_a_request_is_the_childs_alone() -> None:
+    code = (
+        "channel.ready()\nchannel.send('reading', reading=os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "channel.send('done')"
+    )
+    assert run_code(code, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"}).answer == "GPU-1"
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-1"

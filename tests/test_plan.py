@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from preflight import checks
+from preflight.facts import Facts
 from preflight.job import Job
 from preflight.plan import UsageError, make_job, make_plan, select
 from tests import making
@@ -39,8 +42,9 @@ def job_on(
         sample=base.sample,
         loader=base.loader.model_copy(update={"ranks": ranks, "num_workers": workers}),
         stats=base.stats, consumer=base.consumer, workload=None,
-        facts=making.facts(cpu=cpu, gpus=({},) * gpus),
-        data=None, data_state=None, seed=1,
+        facts=making.gpu_facts(*map(making.gpu, range(gpus)), cpu=cpu) if gpus else
+        making.facts(cpu=cpu),
+        data=None, data_state=None, gpu_sharing="exclusive", seed=1,
     )  # fmt: skip
 
 
@@ -53,21 +57,56 @@ def test_auto_workers_follow_the_cpus_of_a_rank(effective: float, gpus: int, wor
     assert (job.num_workers, job.ranks) == (workers, max(1, gpus))
 
 
-def test_more_ranks_than_are_measured_are_refused() -> None:
-    with pytest.raises(UsageError, match="measures one rank"):
-        job_on(8.0, ranks=8)
-
-
 def test_a_number_of_workers_stands() -> None:
     assert job_on(2.0, workers=12).num_workers == 12
 
 
+def units(
+    facts: Facts, ids: Sequence[str] = LISTED, *, ranks: int = 1, expected: bool = True
+) -> dict[str, list[tuple[str | None, str | None]]]:
+    """By check: each unit's subject, and the device it is given."""
+    plan = make_plan(
+        ids, KNOWN, making.settings("default").limits, making.job(ranks=ranks), facts,
+        gpu_expected=expected, deadline_s=60,
+    )  # fmt: skip
+    return {
+        one.check.id: [(unit.subject, unit.cuda_id) for unit in one.units]
+        for one in plan.planned
+        if one.skip is None
+    }
+
+
 def test_one_unit_for_each_rank() -> None:
-    job = making.job(ranks=3)
-    plan = make_plan(LISTED, KNOWN, making.settings().limits, job, making.facts(), deadline_s=60)
-    subjects = {planned.check.id: planned.subjects for planned in plan.planned}
-    assert subjects["dataloader"] == ("rank 0", "rank 1", "rank 2")
-    assert subjects["shm"] == (None,)
+    planned = units(making.facts(), ranks=3)
+    assert planned["dataloader"] == [("rank 0", None), ("rank 1", None), ("rank 2", None)]
+    assert planned["shm"] == [(None, None)]
+
+
+def test_each_rank_gets_a_gpu_of_its_own_while_there_are_some() -> None:
+    two = making.gpu_facts(making.gpu(0), making.gpu(1))
+    ids = [gpu.uuid for gpu in two.gpus]
+    assert [id for _, id in units(two, ranks=3)["dataloader"]] == [ids[0], ids[1], ids[0]]
+
+
+def test_each_gpu_gets_a_process_that_sees_it_alone() -> None:
+    """One that does not answer is left out; MIG slices are devices of their own."""
+    facts = making.gpu_facts(
+        making.gpu(0),
+        making.gpu(1, error_code=15, error="GPU lost", uuid=None),
+        making.gpu(2, mig=True, mig_slices=("MIG-a", "MIG-b")),
+    )
+    assert units(facts, ["driver_cuda"])["driver_cuda"] == [
+        ("GPU 0", facts.gpus[0].uuid), ("GPU 2 MIG 0", "MIG-a"), ("GPU 2 MIG 1", "MIG-b"),
+    ]  # fmt: skip
+
+
+def test_without_a_gpu_there_is_one_unit_to_say_so() -> None:
+    assert units(making.facts(), ["driver_cuda"])["driver_cuda"] == [(None, None)]
+
+
+def test_where_no_gpu_is_expected_gpu_checks_do_not_apply() -> None:
+    planned = units(making.gpu_facts(), ["driver_cuda", "gpus", "shm"], expected=False)
+    assert list(planned) == ["shm"]
 
 
 def test_shared_memory_arithmetic_of_the_design() -> None:

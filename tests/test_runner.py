@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from preflight.judge import Miss, at_least
 from preflight.machine.root import host
 from preflight.model import Finding, Result
 from preflight.outcome import Blame, Outcome
-from preflight.plan import Plan, Planned
+from preflight.plan import Plan, Planned, PlannedUnit
 from tests import making
 
 
@@ -43,9 +44,15 @@ def check(
     )  # fmt: skip
 
 
-def planned(made: Check[Any, Any], *, required: bool = True, skip: str | None = None) -> Planned:
+def planned(
+    made: Check[Any, Any],
+    *,
+    required: bool = True,
+    skip: str | None = None,
+    units: Sequence[PlannedUnit] = (PlannedUnit(),),
+) -> Planned:
     limits = Limits(required=required, timeout_s=5.0)
-    return Planned(check=made, limits=limits, skip=skip, subjects=(None,))
+    return Planned(check=made, limits=limits, skip=skip, units=tuple(units))
 
 
 def run(
@@ -207,3 +214,63 @@ def test_a_partial_reading_stands_but_is_not_judged(monkeypatch: pytest.MonkeyPa
 def test_an_answer_that_is_no_reading_is_our_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     result = isolated(monkeypatch, Ended("done", 1.0, answer={"nonsense": 1}))
     assert result.outcome is Outcome.ERROR
+
+
+FOUR = tuple(PlannedUnit(f"GPU {number}", f"GPU-{number}") for number in range(4))
+
+
+def fanned(monkeypatch: pytest.MonkeyPatch, ended: dict[str, Ended]) -> Result:
+    """The result of a check of four GPUs whose children ended so; the others well."""
+
+    def run_unit(request: dict[str, Any], **options: Any) -> Ended:
+        visible = request["environment"]["CUDA_VISIBLE_DEVICES"]
+        assert visible == request["subject"].replace(" ", "-")
+        well = Ended("done", 1.0, answer={"value": 2.0})
+        return ended.get(request["subject"], well)
+
+    monkeypatch.setattr(runner, "run_isolated", run_unit)
+    made = replace(check(isolate=True), gpu=True, fan_out="gpu")
+    (result,) = run(planned(made, units=FOUR))
+    return result
+
+
+def test_a_gpu_that_hangs_costs_nobody_elses_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    hung = Ended("timeout", 5.0, answer={"value": 0.1}, last_progress="running a kernel")
+    result = fanned(monkeypatch, {"GPU 2": hung})
+    assert [(f.id, f.outcome, f.subject) for f in result.findings] == [
+        *[("made.value", Outcome.PASS, None)] * 3, ("made.completed", Outcome.FAIL, "GPU 2"),
+    ]  # fmt: skip
+    assert result.findings[-1].blame is Blame.NODE
+    assert (result.outcome, result.partial) == (Outcome.FAIL, True)
+    assert "running a kernel on GPU 2" in (result.reason or "")
+
+
+def test_all_units_of_a_check_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fanned(monkeypatch, {})
+    assert result.reading == [{"value": 2.0}] * 4
+    assert (result.outcome, result.partial, result.reason) == (Outcome.PASS, False, None)
+
+
+def test_a_gpu_that_failed_before_is_not_measured_and_the_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def run_unit(request: dict[str, Any], **options: Any) -> Ended:
+        asked.append(request["subject"])
+        return Ended("done", 1.0, answer={"value": 2.0})
+
+    def bad(readings: Any, limits: Any) -> list[Finding]:
+        return [Finding(id="first.bad", outcome=Outcome.FAIL, subject="GPU 1", blame=Blame.NODE)]
+
+    monkeypatch.setattr(runner, "run_isolated", run_unit)
+    second = replace(check("second", needs=("first",), isolate=True), fan_out="gpu")
+    results = run(planned(check("first", judge=bad)), planned(second, units=FOUR))
+    assert sorted(asked) == ["GPU 0", "GPU 2", "GPU 3"]
+    assert (results[1].outcome, results[1].blocked_by) == (Outcome.PASS, None)
+    assert results[1].findings[-1].subject == "GPU 1"
+
+
+def test_what_blocked_a_check_stands_in_its_result() -> None:
+    results = run(planned(check("first", small)), planned(check("second", needs=("first",))))
+    assert (results[1].outcome, results[1].blocked_by) == (Outcome.SKIP, "first")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from preflight.facts import Facts
+from preflight.gpu_facts import CudaDevice
 from preflight.job import Job, Section
 from preflight.model import Finding
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from preflight.machine.root import Root
     from preflight.scratch import Scratch
 
-FanOut = Literal["none", "rank"]
+FanOut = Literal["none", "gpu", "rank"]
 
 
 class Limits(Section):
@@ -65,8 +66,14 @@ class Unit:
     """Report a partial reading; it replaces the last one and stands if the unit is cut off."""
     progress: Callable[[str], None] = lambda text: None
     """Say what is being done; the last words of a unit that hangs."""
-    started: Callable[[], None] = lambda: None
-    """Say that imports are done: from here on the check's own time limit counts."""
+    ready: Callable[[], None] = lambda: None
+    """Say that imports are done and wait for the others, or for one's turn (see Check.turns): from
+    here on the check's own time limit counts."""
+
+    def device(self) -> CudaDevice | None:
+        """The CUDA device that this unit is about; CUDA sees it alone, as device 0."""
+        devices = self.facts.cuda_devices()
+        return next((device for device in devices if device.subject == self.subject), None)
 
 
 LimitsT = TypeVar("LimitsT", bound=Limits)
@@ -94,5 +101,10 @@ class Check(Generic[LimitsT, ReadingT]):
     uses: tuple[str, ...] = ()
     """Checks whose readings are taken when they are there."""
     fan_out: FanOut = "none"
+    """One unit for each CUDA device, or for each rank; one in all where there is none."""
+    turns: Literal["together", "one_by_one"] = "together"
+    """Whether units measure at the same time, or each alone while the others wait."""
+    gpu: bool = False
+    """It looks at GPUs: skipped where none is expected (gpu: none), and a hang blames the node."""
     isolate: bool = True
     """Run `observe` in a process of its own, which may be killed."""

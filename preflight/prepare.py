@@ -1,0 +1,137 @@
+"""From options to a plan: thresholds, a first look at the data, the node's facts, its GPUs.
+
+Only here can a run turn out to be wrong use. What may hang (the data path, NVML) is asked by
+children; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from preflight import checks
+from preflight.checks.contract import Unavailable
+from preflight.diagnosis.data_paths import ANSWER_LIMIT_S
+from preflight.facts import Facts
+from preflight.isolate import Stop
+from preflight.isolate import run as run_isolated
+from preflight.job import DataState
+from preflight.machine.facts import gather
+from preflight.machine.inventory import answered
+from preflight.machine.root import Root
+from preflight.plan import Plan, UsageError, check_ids, make_job, make_plan, select
+from preflight.run_options import Options
+from preflight.settings import SHIPPED, Settings, resolve
+
+INVENTORY_LIMIT_S = 20.0
+"""NVML answers within a second or two; without persistence mode the driver starts first."""
+
+
+class Preparation:
+    """The steps in their order: settle, look, plan.
+
+    Raises, in any of them:
+        UsageError, SettingsError: options or thresholds are wrong.
+        Unavailable: the data path could not be looked at.
+    """
+
+    settings: Settings
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        machine: Root,
+        stop: Stop,
+        progress: Callable[[str, str], None],
+    ) -> None:
+        self._options, self._environ, self._machine = options, environ, machine
+        self._stop, self._progress = stop, progress
+        self._known = checks.discover()
+
+    def settle(self) -> Settings:
+        """Every threshold file that could be used is valid, and which checks are to run."""
+        options = self._options
+        self._resolve()
+        check_ids(self._known, options.check, options.skip, options.waive)
+        self._ids = select(self.settings.run.checks, self._known, options.check, options.skip)
+        missing = [id for id in self._ids if id not in self.settings.limits]
+        if missing:
+            raise UsageError(
+                f"--check {missing[0]}: the thresholds have no section {missing[0]} to judge it by"
+            )
+        return self.settings
+
+    def look(self) -> Facts:
+        """What is known of data and node; the model of the GPUs may change the settings."""
+        self._data_state = self._look_at_data()
+        self._facts = gather(self._machine, self._environ)
+        if self.settings.gpu != "none":
+            self._ask_nvml()
+            devices = self._facts.cuda_devices()
+            names = {device.gpu.name for device in devices}
+            # Mixed models are each judged by their link; a MIG slice is not the whole GPU.
+            whole = not any(device.gpu.mig for device in devices)
+            if self.settings.gpu == "auto" and len(names) == 1 and whole:
+                self._resolve(names.pop())
+        return self._facts
+
+    def plan(self) -> Plan:
+        """What runs, on what, and what does not apply."""
+        settings, options = self.settings, self._options
+        job = make_job(
+            sample=settings.sample, loader=settings.loader, stats=settings.stats,
+            consumer=settings.consumer,
+            workload=None if settings.workload == "none" else settings.workload,
+            facts=self._facts, data=options.data, data_state=self._data_state,
+            gpu_sharing=settings.expect.gpu_sharing, seed=secrets.randbits(32),
+        )  # fmt: skip
+        return make_plan(
+            self._ids, self._known, settings.limits, job, self._facts,
+            gpu_expected=settings.gpu != "none", deadline_s=settings.run.deadline_s,
+            waive=options.waive,
+        )  # fmt: skip
+
+    def _resolve(self, gpu_name: str | None = None) -> None:
+        limits = {id: check.limits for id, check in self._known.items()}
+        self.settings = resolve(self._options.request, limits, SHIPPED, gpu_name=gpu_name)
+
+    def _look_at_data(self) -> DataState | None:
+        """A first look at --data, by a child: the path may hang."""
+        path = self._options.data
+        if path is None:
+            if self.settings.expect.data:
+                raise UsageError(
+                    "the thresholds expect a data path (expect.data): name it with --data"
+                )
+            return None
+        ended = run_isolated(
+            {
+                "task": "look", "path": path, "codec": self.settings.sample.codec,
+                "scratch": secrets.token_hex(4),
+            },
+            timeout_s=ANSWER_LIMIT_S, stop=self._stop,
+        )  # fmt: skip
+        if ended.kind == "stopped" or (ended.kind == "timeout" and ended.went):
+            return "no_answer"
+        if ended.kind != "done":
+            text = ended.text or f"the process that looks at it gave no answer ({ended.kind})"
+            raise Unavailable(f"--data {path} could not be looked at: {text}")
+        if ended.answer is None:
+            raise UsageError(
+                f"--data {path}: there is no such path; in a container, mount it first "
+                "(docker run -v, volumeMounts)"
+            )
+        state: DataState = ended.answer
+        return state
+
+    def _ask_nvml(self) -> None:
+        self._progress("inventory", "asking NVML for the GPUs")
+        ended = run_isolated(
+            {"task": "inventory", "scratch": secrets.token_hex(4)},
+            timeout_s=INVENTORY_LIMIT_S,
+            total_s=self.settings.run.deadline_s,
+            stop=self._stop,
+        )
+        nvml, gpus, node = answered(ended, INVENTORY_LIMIT_S)
+        self._facts = self._facts.model_copy(update={"nvml": nvml, "gpus": gpus, "node": node})
