@@ -51,7 +51,7 @@ class ShmReading(Reading):
 
 def observe(unit: Unit) -> ShmReading:
     """Read the mount and write a bounded part of the need."""
-    unit.started()
+    unit.ready()
     shm, limits = unit.facts.shm, unit.limits
     reading = ShmReading(
         mounted=shm is not None and not shm.read_only,

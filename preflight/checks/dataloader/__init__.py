@@ -11,7 +11,7 @@ from typing import Any
 from preflight.checks.contract import Check, Unavailable, Unit
 from preflight.checks.dataloader.judge import judge
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading, limit_of
-from preflight.diagnosis.remedies import more_memory
+from preflight.diagnosis.headroom import refusal
 from preflight.facts import Facts
 from preflight.job import Job
 
@@ -34,7 +34,7 @@ def observe(unit: Unit) -> DataloaderReading:
         seed=job.seed,
     )
     if job.data_state not in (None, "ok") or reading.without_demand():
-        unit.started()
+        unit.ready()
         return reading
     check_memory(job, limits, unit.facts)
     unit.progress("importing torch")
@@ -60,16 +60,13 @@ def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:
     pinned = job.pinned_bytes() if job.loader.pin_memory and facts.gpus else 0
     in_workers = job.ranks * job.num_workers * (job.batch_bytes() + job.sample.encoded_bytes)
     batches = (job.shm_bytes() + pinned + in_workers) / 2**30
+    what = (
+        f"{job.ranks} x ({job.num_workers} workers x {limits.worker_memory_gib:g} GiB + "
+        f"{limits.main_memory_gib:g}) + {batches:.2f} GiB of batches"
+    )
     headroom_gib = facts.memory.headroom_gib
-    need, allowed = workers + batches, limits.max_memory_share * headroom_gib
-    if need > allowed:
-        more = more_memory(need / limits.max_memory_share - headroom_gib)
-        raise Unavailable(
-            f"not started: {job.ranks} x ({job.num_workers} workers x "
-            f"{limits.worker_memory_gib:g} GiB + {limits.main_memory_gib:g}) + {batches:.2f} GiB "
-            f"of batches = {need:.2f} GiB, more than {limits.max_memory_share:.0%} of the "
-            f"{headroom_gib:.2f} GiB that can be allocated; {more}"
-        )
+    if refused := refusal(what, workers + batches, limits.max_memory_share, headroom_gib):
+        raise Unavailable(refused)
 
 
 CHECK = Check(
