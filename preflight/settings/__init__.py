@@ -15,19 +15,23 @@ from typing import Any
 from preflight.checks.contract import Limits
 from preflight.job import Consumer, Loader, Sample, Stats
 from preflight.model import Setting
-from preflight.settings.layers import KINDS, Kind, Layer, chain, find, read, shipped_layers
+from preflight.settings.derived import SET_ENVIRONMENT, SET_OPTION, fill_demand, with_origins
+from preflight.settings.layers import (
+    KINDS,
+    Kind,
+    Layer,
+    chain,
+    find,
+    match_gpu,
+    read,
+    shipped_layers,
+)
 from preflight.settings.sections import Checks, ExpectSection, RunSection, build, validate
 from preflight.settings.strict_yaml import parse_value
 from preflight.settings.tree import Branch, SettingsError, Value, did_you_mean, flatten, merge, put
 
 SHIPPED = Path(__file__).parents[1] / "thresholds"
 """The threshold files that come with preflight."""
-
-SET_ENVIRONMENT = "PREFLIGHT_SET"
-SET_OPTION = "--set"
-
-REFERENCE_WORKLOAD = "resnet50"
-"""The reference image sample is this workload's: what an unnamed one is held against."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +83,27 @@ class _Choice:
     value: Value
     beside: Path
 
-    def layers(self, kind: Kind, shipped: Path) -> list[Layer]:
-        # auto is chosen by NVML name after the inventory; until then no gpu layer applies.
-        if self.value.value in ("none", "auto"):
+    def layers(self, kind: Kind, shipped: Path, gpu_name: str | None = None) -> list[Layer]:
+        if self.value.value == "none":
             return []
+        if kind == "gpu" and self.value.value == "auto":
+            # Until the inventory has given a name no gpu layer applies.
+            found = match_gpu(gpu_name, shipped_layers("gpu", shipped)) if gpu_name else None
+            return chain(found, shipped) if found else []
         name, place = str(self.value.value), self.value.place
         return chain(find(name, (kind,), place, self.beside, shipped), shipped)
 
 
-def resolve(request: Request, checks: Checks, shipped: Path) -> Settings:
-    """Merge and validate. Raises SettingsError, whose text begins with file and line or option."""
+def resolve(
+    request: Request, checks: Checks, shipped: Path, gpu_name: str | None = None
+) -> Settings:
+    """Merge and validate. Raises SettingsError, whose text begins with file and line or option.
+
+    `gpu_name` is the NVML name that all GPUs of this node have: `gpu: auto` goes by it.
+    """
     name = request.thresholds or "default"
     top = find(name, ("base", "site"), request.thresholds_from, Path(), shipped)
-    return _resolve(top, request, checks, shipped)
+    return _resolve(top, request, checks, shipped, gpu_name)
 
 
 def validate_file(path: Path, checks: Checks, shipped: Path) -> None:
@@ -118,12 +130,14 @@ def list_shipped(shipped: Path) -> list[Shipped]:
     ]
 
 
-def _resolve(top: Layer, request: Request, checks: Checks, shipped: Path) -> Settings:
+def _resolve(
+    top: Layer, request: Request, checks: Checks, shipped: Path, gpu_name: str | None = None
+) -> Settings:
     below = chain(top, shipped)
     _validate_layers(below, checks)
     gpu = _choice("gpu", request.gpu, request.gpu_from, below)
     workload = _choice("workload", request.workload, request.workload_from, below)
-    chosen = [*gpu.layers("gpu", shipped), *workload.layers("workload", shipped)]
+    chosen = [*gpu.layers("gpu", shipped, gpu_name), *workload.layers("workload", shipped)]
     _validate_layers(chosen, checks)
     layers = [
         *(layer for layer in below if layer.kind == "base"),
@@ -149,21 +163,26 @@ def _resolve(top: Layer, request: Request, checks: Checks, shipped: Path) -> Set
         options.append(put(["run", "deadline_s"], deadline))
     trees = [layer.tree for layer in layers] + sets + options
     merged = reduce(merge, trees, Branch({}, ""))
+    kept = {key for tree in (*(layer.tree for layer in below), *sets) for key in tree.children}
+    # A gpu file says how well a check has to do, not that there is one: without limits of its own
+    # the check stays unknown here.
+    children = {k: node for k, node in merged.children.items() if k not in checks or k in kept}
     # The place of a section that is missing altogether: the file that was asked for.
-    merged = Branch(merged.children, f"{top.name}:1")
-    return _settings(merged, tuple(layer.name for layer in layers), checks)
+    merged = Branch(children, f"{top.name}:1")
+    return _settings(merged, layers, checks, shipped)
 
 
-def _settings(merged: Branch, layers: tuple[str, ...], checks: Checks) -> Settings:
+def _settings(merged: Branch, layers: Sequence[Layer], checks: Checks, shipped: Path) -> Settings:
     run = build(merged, "run", RunSection)
     _check_ids(run, merged, checks)
-    tree, demand_from = _fill_demand(merged, checks)
+    tree, demand_from = fill_demand(merged, checks)
     values = {
         key: Setting(value=leaf.value, from_=leaf.place, source=leaf.source)
         for key, leaf in flatten(tree)
     }
+    ours = {layer.name for layer in layers if shipped in layer.path.parents}
     return Settings(
-        layers=layers,
+        layers=tuple(layer.name for layer in layers),
         values=values,
         run=run,
         expect=build(tree, "expect", ExpectSection),
@@ -174,21 +193,11 @@ def _settings(merged: Branch, layers: tuple[str, ...], checks: Checks) -> Settin
         gpu=str(values["gpu"].value),
         workload=str(values["workload"].value),
         limits={
-            id: _with_sources(build(merge(tree, demand_from), id, limits), id, values)
+            id: with_origins(build(merge(tree, demand_from), id, limits), id, values, ours)
             for id, limits in checks.items()
             if id in tree.children
         },
     )
-
-
-def _with_sources(limits: Limits, id: str, values: Mapping[str, Setting]) -> Limits:
-    """The limits with the sources that the files name beside their numbers."""
-    sources = {
-        key.removeprefix(f"{id}."): setting.source
-        for key, setting in values.items()
-        if key.startswith(f"{id}.") and setting.source
-    }
-    return limits.model_copy(update={"sources": sources or None})
 
 
 def _validate_layers(layers: Sequence[Layer], checks: Checks) -> None:
@@ -232,37 +241,3 @@ def _check_ids(run: RunSection, tree: Branch, checks: Checks) -> None:
                 f"run.checks: {id} is listed, but there is no section {id} with its limits:"
                 " add the section, or take it off the list",
             )
-
-
-def _fill_demand(tree: Branch, checks: Checks) -> tuple[Branch, Branch]:
-    """The tree with the demand that the GPU layer knows, and where each check's demand is from.
-
-    Only checks whose Limits have the field `demand_samples_per_s` take part. What is written
-    (file or --set) stands; else the table's figure for the named workload is filled in; with none
-    named, the reference workload's figure becomes `reference_demand_samples_per_s`.
-    """
-    table = tree.children.get("demand_samples_per_s")
-    figures = table.children if isinstance(table, Branch) else {}
-    named = str(dict(flatten(tree))["workload"].value)
-    workload = REFERENCE_WORKLOAD if named == "none" else Path(named).stem
-    figure = figures.get(workload)
-    demand_from = Branch({}, tree.place)
-    for id, limits in checks.items():
-        section = tree.children.get(id)
-        if not isinstance(section, Branch) or "demand_samples_per_s" not in limits.model_fields:
-            continue
-        stated = section.children.get("demand_samples_per_s")
-        if isinstance(stated, Value):
-            origin = "set" if stated.place in (SET_ENVIRONMENT, SET_OPTION) else "site"
-        elif isinstance(figure, Value):
-            place = f"{figure.place}: demand_samples_per_s.{workload}"
-            key = "demand_samples_per_s" if named != "none" else "reference_demand_samples_per_s"
-            tree = merge(tree, put([id, key], Value(figure.value, place, figure.source)))
-            if named == "none":
-                continue
-            origin = "gpu table"
-        else:
-            continue
-        word = Value(origin, section.place)
-        demand_from = merge(demand_from, put([id, "demand_from"], word))
-    return tree, demand_from

@@ -59,8 +59,10 @@ def find(text: str, kinds: Sequence[Kind], place: str, beside: Path, shipped: Pa
     except OSError as error:
         raise SettingsError(place, f"{text} cannot be read: {error.strerror}") from None
     if not found:
+        # h100 is spelled more like h200 than like h100-sxm.
+        variants = [one for one in known if one.startswith(f"{wanted}-")]
         raise SettingsError(
-            place, f"there is no threshold file {text}.{did_you_mean(wanted, known)}"
+            place, f"there is no threshold file {text}.{did_you_mean(wanted, variants or known)}"
         )
     layer = read(path, name)
     if layer.kind not in kinds:

@@ -57,7 +57,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 CHOICES = ("gpu", "workload")
 """Top-level keys that name another layer."""
 
-DERIVED = ("sources", "demand_from", "reference_demand_samples_per_s")
+DERIVED = ("sources", "site_floors", "demand_from", "reference_demand_samples_per_s")
 """Limits that are filled in when the settings are resolved, never written."""
 
 # A layer that is chosen by name must not choose others, nor decide what runs.

@@ -415,26 +415,3 @@ def test_two_files_that_match_one_gpu(tmp_path: Path) -> None:
     assert match_gpu("The NVIDIA L4", layers) is None
     with pytest.raises(SettingsError, match=r"^gpu/b\.yaml: .*'NVIDIA L4' .*gpu/a\.yaml"):
         match_gpu("NVIDIA L4", layers)
-
-
-# As NVML gives them.
-GPU_NAMES = (
-    """
-Tesla P100-PCIE-16GB|Tesla V100-SXM2-16GB|Tesla V100-SXM2-32GB|Tesla V100-PCIE-32GB|Tesla T4
-NVIDIA A10|NVIDIA A10G|NVIDIA A30|NVIDIA A40|NVIDIA A100-SXM4-40GB|NVIDIA A100-SXM4-80GB
-NVIDIA A100-PCIE-40GB|NVIDIA A100 80GB PCIe|NVIDIA L4|NVIDIA L40|NVIDIA L40S|NVIDIA H20
-NVIDIA H100 80GB HBM3|NVIDIA H100 PCIe|NVIDIA H100 NVL|NVIDIA H200|NVIDIA H200 NVL|NVIDIA B200
-NVIDIA GH200 480GB|NVIDIA GH200 120GB|NVIDIA GB200|NVIDIA RTX A6000
-NVIDIA RTX 6000 Ada Generation|NVIDIA GeForce RTX 3090|NVIDIA GeForce RTX 4090
-NVIDIA GeForce RTX 4090 D|NVIDIA GeForce RTX 4090 Laptop GPU
-""".replace("\n", "|")
-    .strip("|")
-    .split("|")
-)
-
-
-def test_shipped_gpu_files_match_one_model_each() -> None:
-    layers = shipped_layers("gpu", SHIPPED)
-    matched = {name: layer.name for name in GPU_NAMES if (layer := match_gpu(name, layers))}
-    assert len(GPU_NAMES) >= 30
-    assert matched == {"NVIDIA H100 80GB HBM3": "gpu/h100-sxm.yaml"}

@@ -503,8 +503,8 @@ def real_checks() -> dict[str, type[Limits]]:
 
 def test_shipped_files_are_listed_described_and_valid() -> None:
     shipped = list_shipped(SHIPPED)
-    assert [(file.kind, file.name) for file in shipped] == [
-        ("base", "cpu"), ("base", "default"), ("base", "quick"), ("gpu", "h100-sxm"),
+    assert [(file.kind, file.name) for file in shipped if file.kind != "gpu"] == [
+        ("base", "cpu"), ("base", "default"), ("base", "quick"),
         ("workload", "bert_large"), ("workload", "llm_pretrain"), ("workload", "resnet50"),
         ("workload", "unet3d"), ("workload", "vit_s16"),
     ]  # fmt: skip
@@ -518,26 +518,67 @@ def test_shipped_sets() -> None:
     default, cpu, quick = (
         resolve(Request(thresholds=name), checks, SHIPPED) for name in ("default", "cpu", "quick")
     )
-    assert default.run.checks == cpu.run.checks == ("limits", "shm", "dataloader")
-    assert quick.run.checks == ("limits", "shm")
+    gpu = ("driver_cuda", "gpus")
+    assert default.run.checks == (*gpu, "limits", "shm", "pinned_copy", "dataloader")
+    assert quick.run.checks == (*gpu, "limits", "shm", "pinned_copy")
+    assert cpu.run.checks == ("limits", "shm", "dataloader")
     assert quick.values["shm.write"].value == "none"
     assert (cpu.gpu, cpu.loader.batch_size, cpu.consumer.host_cpus) == ("none", 32, 0)
     assert cpu.layers == ("default.yaml", "cpu.yaml")
     assert default.values["dataloader.min_feed_ratio"].source
 
 
+def test_the_gpus_name_chooses_the_layer_under_gpu_auto_alone() -> None:
+    name = "NVIDIA H100 80GB HBM3"
+    auto, other, none = (
+        resolve(Request(gpu=gpu), real_checks(), SHIPPED, gpu_name=name)
+        for gpu in (None, "h200", "none")
+    )
+    assert auto.layers == ("default.yaml", "gpu/h100-sxm.yaml")
+    assert (other.layers[1:], none.layers[1:]) == (("gpu/h200.yaml",), ())
+
+
+def floors(text: str = "", **asked: Any) -> tuple[Any, set[str]]:
+    """The pinned_copy limits of a site file, and which of the two floors count as the site's."""
+    Path("floors.yaml").write_text(text or "{}")
+    request = Request(thresholds="floors.yaml", gpu="h100-sxm", **asked)
+    limits: Any = resolve(request, real_checks(), SHIPPED).limits["pinned_copy"]
+    return limits, {"min_h2d_gb_per_s", "min_d2h_gb_per_s"} & set(limits.site_floors)
+
+
+def test_a_floor_of_a_shipped_file_is_not_the_sites_and_one_of_its_own_is() -> None:
+    limits, ours = floors()
+    assert (limits.min_h2d_gb_per_s, ours) == (48, set())
+    limits, ours = floors("pinned_copy: {min_h2d_gb_per_s: 22}")
+    assert (limits.min_h2d_gb_per_s, ours) == (22, {"min_h2d_gb_per_s"})
+    _, ours = floors(set_options=["pinned_copy.min_d2h_gb_per_s=20"])
+    assert ours == {"min_d2h_gb_per_s"}
+
+
+def test_a_gpu_file_alone_makes_no_check_of_a_set_that_stands_alone() -> None:
+    default = (SHIPPED / "default.yaml").read_text().replace("kind: base\n", "", 1)
+    section = default.index("\npinned_copy:")
+    end = default.index("\ndataloader:")
+    alone = default[:section] + default[end:]
+    alone = alone.replace("gpu: auto", "gpu: h100-sxm").replace(" pinned_copy,", "")
+    Path("alone.yaml").write_text("extends: none\n" + alone)
+    settings = resolve(Request(thresholds="alone.yaml"), real_checks(), SHIPPED)
+    assert "pinned_copy" not in settings.limits
+    assert settings.layers == ("gpu/h100-sxm.yaml", "alone.yaml")
+
+
 def test_every_shipped_demand_belongs_to_a_workload_and_has_a_source() -> None:
     workloads = {file.name for file in list_shipped(SHIPPED) if file.kind == "workload"}
+    checks = real_checks()
     for file in list_shipped(SHIPPED):
         if file.kind != "gpu":
             continue
-        values = resolve(Request(gpu=file.name), real_checks(), SHIPPED).values
+        values = resolve(Request(gpu=file.name), checks, SHIPPED).values
         table = {
             key.partition(".")[2]: value
             for key, value in values.items()
             if key.startswith("demand_samples_per_s.")
         }
-        assert "resnet50" in table
         assert set(table) <= workloads
         assert all(value.source for value in table.values())
 
