@@ -6,9 +6,10 @@ The verdict is put into words here, not decided: outcome and exit code come with
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from preflight.model import Report, judged
+from preflight.model import Report, Result, judged
 from preflight.outcome import Outcome, worst
 from preflight.report.numbers import seconds
 from preflight.report.text import one_line
@@ -16,18 +17,22 @@ from preflight.report.wording import decisive, reading_of, seen
 
 USAGE, UNDECIDED, INTERRUPTED = 2, 3, (130, 143)
 NAME_CHARACTERS = 40
+_CLAUSE_END = re.compile(r"[;:] | \(")
 _SWITCHES = ("report_only", "allow_undecided")
 
 
 def headline(report: Report) -> str:
-    """E.g. "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed"."""
+    """E.g. "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed; give it 7 CPUs"."""
     node = one_line(report.node.name) or "without a name"
     if len(node) > NAME_CHARACTERS:
         node = node[: NAME_CHARACTERS - 3] + "..."
     note = _note(report)
     line = f"{verdict(report)} node {node}" + (f" ({note})" if note else "")
     why = one_line(report.reason or reason(report))
-    return f"{line}: {why}" if why else line
+    if not why:
+        return line
+    fix = _fix(report) if verdict(report) in ("FAIL", "UNDECIDED") else ""
+    return f"{line}: {why}; {fix}" if fix and fix not in why else f"{line}: {why}"
 
 
 def verdict(report: Report) -> str:
@@ -46,15 +51,32 @@ def verdict(report: Report) -> str:
 
 def reason(report: Report) -> str:
     """The sentence of the worst result; empty on a pass. Meant for `Report.reason`."""
-    said = worst(result.outcome for result in report.results)
-    if said is Outcome.PASS or not report.results:
+    result = _speaker(report)
+    if result is None or result.outcome is Outcome.PASS:
         return ""
-    # The last of the worst: checks run from causes to effects, and the effect is what was asked.
-    result = [result for result in report.results if result.outcome is said][-1]
+    said = result.outcome
     sentence = f"{result.check}: {seen(decisive(result))}"
     if verdict(report) == "UNDECIDED" and said is not Outcome.ERROR and not judged(report.results):
         return f"nothing was judged; {sentence}"
     return sentence
+
+
+def _speaker(report: Report) -> Result | None:
+    """The result that the verdict is about."""
+    said = worst(result.outcome for result in report.results)
+    worst_ones = [result for result in report.results if result.outcome is said]
+    blockers = {result.blocked_by for result in report.results}
+    roots = [result for result in worst_ones if result.check in blockers]
+    # A miss that kept others from running comes first. Else the last: checks run from causes to
+    # effects, and the effect is what was asked.
+    return roots[0] if roots else worst_ones[-1] if worst_ones else None
+
+
+def _fix(report: Report) -> str:
+    """The next thing to do, as short as it can be said: the details follow below."""
+    result = _speaker(report)
+    remedy = decisive(result).remedy if result else None
+    return _CLAUSE_END.split(one_line(remedy))[0] if remedy else ""
 
 
 def closing(report: Report) -> str:

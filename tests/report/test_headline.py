@@ -33,7 +33,11 @@ SKIPPED = result("gpus", Outcome.SKIP, reason="no GPU here")
 @pytest.mark.parametrize(
     ("drawn", "line"),
     [
-        (FAILING, "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed"),
+        (
+            FAILING,
+            "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed; "
+            "give the container 7 CPUs",
+        ),
         (PASSING, "PASS node gpu-b17 (supply not measured, storage not measured)"),
         (report(loader(data=None)), "PASS node gpu-b17 (storage not measured)"),
         (report(loader(data="/data")), "PASS node gpu-b17"),
@@ -91,9 +95,31 @@ def test_a_run_of_skips_and_waivers_is_never_a_pass():
 
 def test_the_worst_result_gives_the_reason_that_a_report_does_not_bring():
     error = result("shm", Outcome.ERROR, reason="no answer")
-    assert headline(report(error, FAIL, outcome=Outcome.FAIL, exit_code=1)) == (
+    assert headline(report(error, FAIL, outcome=Outcome.FAIL, exit_code=1)).startswith(
         "FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed"
     )
+
+
+def test_a_miss_that_kept_others_from_running_comes_before_a_later_one():
+    driver = Finding(
+        id="driver_cuda.present", outcome=Outcome.FAIL, blame=Blame.SETUP,
+        cause="no libcuda.so.1 here", remedy="start it with --gpus all (or: ask for a GPU); or",
+    )  # fmt: skip
+    blocked = result("gpus", Outcome.SKIP, reason="needs driver_cuda, which did not pass")
+    shown = report(
+        result("driver_cuda", Outcome.FAIL, driver),
+        blocked.model_copy(update={"blocked_by": "driver_cuda"}),
+        FAIL, outcome=Outcome.FAIL, exit_code=1,
+    )  # fmt: skip
+    assert headline(shown) == (
+        "FAIL node gpu-b17: driver_cuda: no libcuda.so.1 here; start it with --gpus all"
+    )
+
+
+def test_a_remedy_that_the_reason_holds_already_is_not_said_twice():
+    same = Finding(id="a.b", outcome=Outcome.FAIL, remedy="do it", blame=Blame.SETUP)
+    shown = report(result("a", Outcome.FAIL, same), outcome=Outcome.FAIL, exit_code=1)
+    assert headline(shown) == "FAIL node gpu-b17: a: do it"
 
 
 def test_an_interrupted_run_that_was_cut_off_says_both():

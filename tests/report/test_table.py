@@ -23,7 +23,7 @@ def test_the_verdict_is_the_first_line_whatever_the_environment_says(monkeypatch
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
     page = render(FAILING).decode()
-    assert page.startswith("FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed\n")
+    assert page.startswith("FAIL node gpu-b17: dataloader: 812 samples/s of 2,511 needed; give")
     assert ESCAPE not in page
 
 
