@@ -40,7 +40,7 @@ def test_the_wheel(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {f"preflight/{name}" for name in THRESHOLDS} <= names
-    assert "preflight/report/preflight.schema.json" in names
+    assert {"preflight/report/preflight.schema.json", "preflight/py.typed"} <= names
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"preflight"}
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from preflight import checks, exit_code
+import pytest
+
+import preflight
+from preflight import api, checks, exit_code
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -24,8 +29,8 @@ def help_of(*command: str) -> str:
 def test_options_and_variables_exist() -> None:
     text = help_of("run")
     known = text + help_of("thresholds", "show") + help_of("report")
-    pips = {"--index-url", "--extra-index-url"}
-    for option in set(re.findall(r"(?<![-\w])--[a-z][a-z-]*", README)) - pips:
+    others = {"--index-url", "--extra-index-url", "--gpus"}  # of pip and of docker
+    for option in set(re.findall(r"(?<![-\w])--[a-z][a-z-]*", README)) - others:
         assert option in known, f"README names {option}"
     for variable in set(re.findall(r"PREFLIGHT_[A-Z_]+", README)):
         assert variable in text, f"README names {variable}"
@@ -60,3 +65,35 @@ def test_links_and_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"make ([a-z-]+)", README):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+
+
+@pytest.mark.parametrize("needed_gib", [0, 1e6])
+def test_the_python_of_the_readme_goes_on_only_after_a_pass(
+    needed_gib: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    ask, reports = api.run, []
+
+    def quickly(**options: Any) -> preflight.GateReport:
+        inspect.signature(ask).bind(**options)
+        values = {"limits.min_memory_headroom_gib": needed_gib, "loader.num_workers": 1}
+        quick = {"thresholds": "cpu", "check": "limits", "data": tmp_path, "set": values}
+        reports.append(ask(**{**options, **quick}))
+        return reports[0]
+
+    monkeypatch.setattr(api, "run", quickly)
+    if needed_gib:
+        with pytest.raises(SystemExit) as ended:
+            exec(example, {})
+        assert ended.value.code == exit_code.FAIL
+    else:
+        exec(example, {})
+    assert reports[0].passed == (needed_gib == 0)
+
+
+def test_what_the_readme_says_of_python_is_there() -> None:
+    section = README.partition("## From Python\n")[2].partition("\n## ")[0]
+    for name in re.findall(r"report\.(\w+)", section):
+        assert name in preflight.GateReport.model_fields or hasattr(preflight.GateReport, name)
+    for name in [*re.findall(r"`(\w+)=", section), "deadline_s"]:
+        assert name in inspect.signature(api.run).parameters
