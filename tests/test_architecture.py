@@ -17,18 +17,31 @@ FILES = {
     if "thresholds" not in path.parts
 }
 PURE = {
-    "outcome.py", "model.py", "judge.py", "plan.py", "exit_code.py", "job.py", "facts.py",
-    "settings/tree.py", "settings/sections.py", "checks/contract.py",
-    "checks/dataloader/reading.py",
-    "checks/dataloader/judge.py", "checks/dataloader/cause.py", "diagnosis/remedies.py",
-    "diagnosis/data_paths.py", "diagnosis/loader_failures.py", "diagnosis/ends.py",
-    "ended.py", "measure/stats.py",
-    "measure/stopping.py", "measure/disturbance.py", "measure/blocks.py", "measure/window.py",
+    "checks/contract.py", "checks/dataloader/cause.py", "checks/dataloader/judge.py",
+    "checks/dataloader/reading.py", "checks/driver_cuda/coverage.py",
+    "checks/driver_cuda/judge.py", "checks/driver_cuda/presence.py",
+    "checks/driver_cuda/reading.py", "checks/driver_cuda/versions.py", "checks/gpus/judge.py",
+    "checks/gpus/reading.py", "checks/pinned_copy/cause.py", "checks/pinned_copy/judge.py",
+    "checks/pinned_copy/link.py", "checks/pinned_copy/reading.py", "cuda_facts.py",
+    "diagnosis/cuda_circumstances.py", "diagnosis/cuda_codes.py", "diagnosis/data_paths.py",
+    "diagnosis/ends.py", "diagnosis/loader_failures.py", "diagnosis/nvml_codes.py",
+    "diagnosis/remedies.py", "ended.py", "exit_code.py", "facts.py", "gpu_facts.py", "job.py",
+    "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/stats.py",
+    "measure/stopping.py", "measure/window.py", "model.py", "needs.py", "outcome.py", "plan.py",
+    "settings/sections.py", "settings/tree.py",
 }  # fmt: skip
 PURE_MODULES = {
     "preflight." + name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     for name in PURE
-} | {"preflight", "preflight.checks", "preflight.diagnosis", "preflight.measure"}
+} | {
+    "preflight",
+    "preflight.checks",
+    "preflight.checks.driver_cuda",
+    "preflight.checks.gpus",
+    "preflight.checks.pinned_copy",
+    "preflight.diagnosis",
+    "preflight.measure",
+}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -86,13 +99,13 @@ def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
         "torch": ("measure",),
         "numpy": ("measure", "data"),
         "PIL": ("measure", "data"),
-        "pynvml": (),
+        "pynvml": ("machine/nvml.py",),
         "junit_xml": ("report",),
         "rich": ("report",),
     }
     for module in imports(FILES[name]):
         home = homes.get(module.split(".")[0])
-        assert home is None or within(name, *home), f"{name} imports {module}"
+        assert home is None or name in home or within(name, *home), f"{name} imports {module}"
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if within(name, "machine", "measure")])
@@ -118,6 +131,24 @@ def test_only_a_few_files_start_processes_print_or_exit(name: str) -> None:
     assert "print" not in called
     may_exit = {"__main__.py", "child.py"}
     assert not called & {"sys.exit", "os._exit", "exit"} or name in may_exit
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_gate_has_two_callers_that_do_not_know_each_other(name: str) -> None:
+    callers = {
+        "preflight.gate": {"cli.py", "api.py"},
+        "preflight.cli": {"__main__.py"},
+        "preflight.api": {"__init__.py"},
+    }
+    for module in imports(FILES[name]):
+        assert name in callers.get(module, {name}), f"{name} imports {module}"
+
+
+def test_the_call_from_python_keeps_off_the_commands_process() -> None:
+    known = set(imports(FILES["api.py"]))
+    assert not known & {"typer", "preflight.console", "preflight.options", "preflight.progress"}
+    changing = {"signal.signal", "os.chdir", "os.putenv", "os.environ.update", "sys.stdout.write"}
+    assert not names_called(FILES["api.py"]) & changing
 
 
 def test_the_guard_and_what_it_needs_are_standard_library() -> None:

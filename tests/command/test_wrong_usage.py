@@ -39,7 +39,7 @@ FILES = {
     "too deep": (DEEP, 11, "deep"),
     "an unknown check": ("run: {checks: [limits, smh]}\n", 1, "Did you mean shm?"),
     "a removed section": ("shm: null\n", None, "no section shm"),
-    "eight ranks": ("loader: {ranks: 8}\n", None, "this version measures one rank"),
+    "no ranks": ("loader: {ranks: 0}\n", None, "loader.ranks: must be more than 0"),
     "data expected": ("expect: {data: true}\n", None, "name it with --data"),
     "not UTF-8": ("description: \udcff\n", 1, "UTF-8"),
 }
@@ -68,7 +68,6 @@ OPTIONS = [
     (("--data=",), "--data"),
     (("--check=shm", "--skip=shm"), "nothing is left to run"),
     (("--skip=limits,shm,dataloader",), "nothing is left to run"),
-    (("--set=loader.ranks=8",), "this version measures one rank"),
     (("--set=expect.data=true",), "name it with --data"),
     (("a-stray-word",), "a-stray-word"),
     (("--report-dir",), "--report-dir"),

@@ -2,7 +2,8 @@
 
 STANDIN is a list of words with commas: raise:CHECK, node:CHECK (whatever it blames, it blames the
 node), hang:CHECK, hang:look, hang:start (before that look), hang:import, missing:MODULE,
-forbid:MODULE, log. A hang makes the file $STANDIN_MARK and goes on when $STANDIN_MARK.go is there.
+forbid:MODULE, log, gpu (see standin_gpu.py). A hang makes the file $STANDIN_MARK and goes on when
+$STANDIN_MARK.go is there.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def blame_node(judge: Any, readings: Any, limits: Any) -> list[Any]:
 
 
 def hang_before(observe: Any, unit: Any) -> Any:
-    unit.started()
+    unit.ready()
     unit.progress("standing in")
     hang()
     return observe(unit)
@@ -130,6 +131,10 @@ def main(words: str) -> None:
             sys.modules[where] = None  # type: ignore[assignment]
         elif act == "log":
             log()
+        elif act == "gpu":
+            import standin_gpu
+
+            standin_gpu.stand_in(after_import)
         elif word == "hang:look":
             after_import("preflight.data.image_folder", lambda m: setattr(m, "look", hang))
         elif word == "hang:start":
