@@ -11,7 +11,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: help run test lint bench bench-full dist clean
+# The machine with the GPU: it has Python and PyTorch, and need not reach an index.
+GPU_PYTHON ?= 3.12
+GPU_PLATFORM ?= x86_64
+GPU_VENV := .venv-gpu
+GPU_PIP := $(GPU_VENV)/bin/pip install -q --no-index --find-links gpu-wheels
+PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+NEEDS := "from importlib.metadata import requires; print(*(need for need in \
+  requires('node-preflight') if 'extra ==' not in need and not need.startswith('torch')), sep='\n')"
+
+.PHONY: help run test lint bench bench-full gpu-wheels gpu-test dist clean
 
 help:            ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +45,22 @@ bench: $(TEST_STAMP)  ## the numbers in README, in under nine minutes
 bench-full: $(TEST_STAMP)  ## the same a hundred times over, which takes hours
 	$(BIN)/python -m bench --repeat 100 > bench-full.txt
 
+gpu-wheels: $(TEST_STAMP)  ## fetch what gpu-test needs on a machine with PyTorch and no index
+	rm -rf gpu-wheels && mkdir gpu-wheels
+	$(BIN)/python -c $(NEEDS) > gpu-wheels/requirements.txt
+	$(BIN)/pip download -q $(PIP_ARGS) --dest gpu-wheels --only-binary :all: \
+	  --implementation cp --python-version $(GPU_PYTHON) \
+	  --platform manylinux_2_28_$(GPU_PLATFORM) --platform manylinux2014_$(GPU_PLATFORM) \
+	  -r gpu-wheels/requirements.txt pytest pytest-timeout 'setuptools>=77'
+
+gpu-test:        ## test on this machine's GPU beside its own PyTorch, with the wheels above
+	$(PYTHON) -m venv --clear --system-site-packages $(GPU_VENV)
+	@# PyTorch may itself live in a virtual environment, which the line above does not reach into.
+	$(PYTHON) $(PACKAGES) > "$$($(GPU_VENV)/bin/python $(PACKAGES))/beneath.pth"
+	$(GPU_PIP) 'setuptools>=77' pytest pytest-timeout
+	$(GPU_PIP) --no-build-isolation -e .
+	$(GPU_VENV)/bin/python -m pytest tests/gpu -s -rs -p no:cacheprovider
+
 dist: $(TEST_STAMP)  ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation
 
@@ -52,4 +77,4 @@ $(TEST_STAMP): $(STAMP)
 	@touch $@
 
 clean:           ## remove what make made
-	rm -rf $(VENV) build dist reports *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(GPU_VENV) gpu-wheels build dist reports *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache
