@@ -186,7 +186,7 @@ def explain(
 def info(
     format: Annotated[str, typer.Option(metavar="table|json", help="How to print it.")] = "table",
 ) -> int:
-    """Facts of this node: CPU, memory, /dev/shm, limits. No verdict."""
+    """Facts of this node: CPU, memory, /dev/shm, limits, GPUs. No verdict."""
     from preflight import pages
 
     options.one_of("--format", format, ("table", "json"))

@@ -1,4 +1,4 @@
-"""The commands that only look: each makes one page of text. No measuring, no child process."""
+"""The commands that only look: each makes one page of text. Nothing is measured."""
 
 from __future__ import annotations
 
@@ -59,8 +59,12 @@ def explain(id: str, request: Request) -> str:
 
 
 def info(environ: Mapping[str, str], *, as_json: bool) -> str:
-    """The node's facts."""
-    facts = gather(host(), environ).model_dump(mode="json", by_alias=True)
+    """The node's facts, its GPUs included; a process of its own asks NVML, which may hang."""
+    from preflight.isolate import Stop
+    from preflight.prepare import with_gpus
+
+    asked = with_gpus(gather(host(), environ), Stop())
+    facts = asked.model_dump(mode="json", by_alias=True)
     if as_json:
         return json.dumps(facts, indent=2) + "\n"
     return _columns([(key, _value(value)) for key, value in _flat(facts)])
@@ -145,7 +149,9 @@ def _applies(check: Check[Any, Any], settings: Settings, facts: Facts) -> str:
 
 def _flat(tree: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = dict(enumerate(value))
+        if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -6,6 +6,7 @@ children; nothing is measured.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -67,7 +68,9 @@ class Preparation:
         self._data_state = self._look_at_data()
         self._facts = gather(self._machine, self._environ)
         if self.settings.gpu != "none":
-            self._ask_nvml()
+            self._progress("inventory", "asking NVML for the GPUs")
+            limit_s = self.settings.run.deadline_s
+            self._facts = with_gpus(self._facts, self._stop, limit_s)
             devices = self._facts.cuda_devices()
             names = {device.gpu.name for device in devices}
             # Mixed models are each judged by their link; a MIG slice is not the whole GPU.
@@ -125,13 +128,14 @@ class Preparation:
         state: DataState = ended.answer
         return state
 
-    def _ask_nvml(self) -> None:
-        self._progress("inventory", "asking NVML for the GPUs")
-        ended = run_isolated(
-            {"task": "inventory", "scratch": secrets.token_hex(4)},
-            timeout_s=INVENTORY_LIMIT_S,
-            total_s=self.settings.run.deadline_s,
-            stop=self._stop,
-        )
-        nvml, gpus, node = answered(ended, INVENTORY_LIMIT_S)
-        self._facts = self._facts.model_copy(update={"nvml": nvml, "gpus": gpus, "node": node})
+
+def with_gpus(facts: Facts, stop: Stop, total_s: float = math.inf) -> Facts:
+    """The facts with what NVML tells of the GPUs; a child asks it, since it may hang."""
+    ended = run_isolated(
+        {"task": "inventory", "scratch": secrets.token_hex(4)},
+        timeout_s=INVENTORY_LIMIT_S,
+        total_s=total_s,
+        stop=stop,
+    )
+    nvml, gpus, node = answered(ended, INVENTORY_LIMIT_S)
+    return facts.model_copy(update={"nvml": nvml, "gpus": gpus, "node": node})

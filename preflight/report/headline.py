@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from preflight.model import Report, Result, judged
-from preflight.outcome import Outcome, worst
+from preflight.outcome import Blame, Outcome, worst
 from preflight.report.numbers import seconds
 from preflight.report.text import one_line
 from preflight.report.wording import decisive, reading_of, seen
@@ -67,9 +67,15 @@ def _speaker(report: Report) -> Result | None:
     worst_ones = [result for result in report.results if result.outcome is said]
     blockers = {result.blocked_by for result in report.results}
     roots = [result for result in worst_ones if result.check in blockers]
-    # A miss that kept others from running comes first. Else the last: checks run from causes to
-    # effects, and the effect is what was asked.
-    return roots[0] if roots else worst_ones[-1] if worst_ones else None
+    broken = [result for result in worst_ones if _blames_the_node(result)]
+    # A miss that kept others from running comes first, then a broken node. Else the last: checks
+    # run from causes to effects, and the effect is what was asked.
+    return next(iter([*roots, *broken, *reversed(worst_ones)]), None)
+
+
+def _blames_the_node(result: Result) -> bool:
+    worst_ones = [f for f in result.findings if f.outcome is result.outcome]
+    return any(finding.blame is Blame.NODE for finding in worst_ones)
 
 
 def _fix(report: Report) -> str:

@@ -338,6 +338,15 @@ def test_without_a_gpu_the_first_line_says_why_and_what_to_do(gate: Gate) -> Non
     assert "--gpus all" in first
 
 
+def test_info_tells_of_the_gpus(gate: Gate, libraries: Libraries, tmp_path: Path) -> None:
+    env = nodes.TWO_OF_EIGHT.install(tmp_path / "node", libraries)
+    ran = gate.run("info", standin="gpu", env=env, reports=False)
+    told = dict(line.split(maxsplit=1) for line in ran.stdout.splitlines())
+    assert (ran.code, told["node"], told["gpus.1.name"]) == (0, "shared", nodes.H100["name"])
+    assert told["nvml.driver_version"] == nodes.DRIVER
+    gate.assert_nothing_left()
+
+
 def all_findings(ran: Ran) -> list[dict[str, Any]]:
     return [entry for result in ran.report["results"] for entry in result["findings"]]
 

@@ -116,6 +116,12 @@ def test_a_miss_that_kept_others_from_running_comes_before_a_later_one():
     )
 
 
+def test_a_broken_node_comes_before_a_later_miss_that_somebody_else_made():
+    lost = Finding(id="gpus.lost", outcome=Outcome.FAIL, cause="GPU 3 is gone", blame=Blame.NODE)
+    shown = report(result("gpus", Outcome.FAIL, lost), FAIL, outcome=Outcome.FAIL, exit_code=1)
+    assert headline(shown) == "FAIL node gpu-b17: gpus: GPU 3 is gone"
+
+
 def test_a_remedy_that_the_reason_holds_already_is_not_said_twice():
     same = Finding(id="a.b", outcome=Outcome.FAIL, remedy="do it", blame=Blame.SETUP)
     shown = report(result("a", Outcome.FAIL, same), outcome=Outcome.FAIL, exit_code=1)

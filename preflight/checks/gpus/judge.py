@@ -41,10 +41,10 @@ def judge(readings: Sequence[GpusReading], limits: GpusLimits) -> list[Finding]:
 
 
 def _one(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> list[Finding]:
-    where = gpu.pci_bus_id or "its PCI address is not known"
+    where = f" ({gpu.pci_bus_id})" if gpu.pci_bus_id else ""
     known = nvml_codes.explain(gpu.error_code) if gpu.error_code is not None else None
     lost = Miss(
-        f"{gpu.subject} ({where}) does not answer NVML: {gpu.error}"
+        f"{gpu.subject}{where} does not answer NVML: {gpu.error}"
         + (f": {known.cause}" if known else ""),
         known.remedy if known else "look for Xid lines in the host's dmesg, then reset or reboot",
         known.blame if known else Blame.NODE,
