@@ -142,6 +142,7 @@ def _inventory(request: dict[str, Any], channel: Channel, scratch: Scratch) -> N
         host(),
         emit=lambda partial: channel.send("reading", reading=partial),
         progress=lambda text: channel.send("progress", text=text),
+        limit_s=request["limit_s"],
     )
     channel.send("reading", reading=answer)
     channel.send("done")

@@ -70,11 +70,12 @@ class Gate:
             self._open_delivery()
             self._deliver()  # at once: an old pass must not outlive whatever ends us from here on
             plan = self._plan()
-            self._stagger()
+            spent_s = time.monotonic() - self._began
+            self._stagger()  # waiting for the fleet is not the check's time
             self._report = self._updated(results=tuple(map(not_reached, plan.planned)))
             self._deliver()
             results = Runner(
-                plan, self._machine, self._stop, self._publish_so_far, self._talk.progress
+                plan, self._machine, self._stop, self._publish_so_far, self._talk.progress, spent_s
             ).run()
             self._report = self._finished(results)
         except (UsageError, SettingsError) as error:
@@ -99,7 +100,7 @@ class Gate:
         self._report = self._updated(settings=self._settings_record(prepare.settle()))
         self._report = self._updated(
             facts=prepare.look().model_dump(mode="json", by_alias=True),
-            settings=self._settings_record(prepare.settings),
+            settings=self._settings_record(prepare.settings, prepare.notes),
         )
         return prepare.plan()
 
@@ -113,11 +114,11 @@ class Gate:
         while time.monotonic() < until and self._stop.signal is None:
             time.sleep(0.05)
 
-    def _settings_record(self, settings: Settings) -> SettingsRecord:
+    def _settings_record(self, settings: Settings, notes: Sequence[str] = ()) -> SettingsRecord:
         return SettingsRecord(
             layers=settings.layers,
             options={**self._options.record(), "deadline_s": settings.run.deadline_s},
-            warnings=self._report.settings.warnings,
+            warnings=(*self._report.settings.warnings, *notes),
             values=dict(settings.values),
         )
 

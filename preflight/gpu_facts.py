@@ -44,7 +44,9 @@ class Gpu(GpuFact):
     mig_slices: tuple[str, ...] = Field(description="UUIDs of the MIG devices we may use")
     c2c: bool | None = Field(description="joined to the CPU by NVLink-C2C, not by PCIe")
     integrated: bool | None = Field(description="shares the host's memory (Jetson, GB10)")
-    virtual: bool | None = Field(description="a vGPU: a share of a GPU, in a guest")
+    virtualization: Literal["none", "passthrough", "vgpu"] | None = Field(
+        description="passthrough: a whole GPU in a guest; vgpu: a share of one"
+    )
     fabric: str | None = Field(
         description="NVSwitch fabric: not supported, not started, in progress, completed"
     )
@@ -103,37 +105,42 @@ def is_gpu_node(name: str) -> bool:
 def cuda_devices(gpus: Sequence[Gpu], visible: str | None) -> tuple[CudaDevice, ...]:
     """The devices a training job here would get, `visible` being CUDA_VISIBLE_DEVICES.
 
-    As the CUDA programming guide has it: numbers (in NVML's order), or UUIDs that may be cut short;
-    the list ends at the first entry that names nothing, and a duplicate empties it.
+    As the CUDA programming guide has it: numbers, or UUIDs that may be cut short; the list ends at
+    the first entry that names nothing, and a duplicate empties it. Numbers count in the order of
+    the PCI bus, as CUDA does among GPUs of one model (others: with CUDA_DEVICE_ORDER=PCI_BUS_ID).
     """
-    usable = []
-    for gpu in gpus:
-        if gpu.error is not None or gpu.uuid is None:
-            continue
-        if gpu.mig:
-            usable += [
-                CudaDevice(subject=f"{gpu.subject} MIG {number}", cuda_id=uuid, gpu=gpu)
-                for number, uuid in enumerate(gpu.mig_slices)
-            ]
-        else:
-            usable.append(CudaDevice(subject=gpu.subject, cuda_id=gpu.uuid, gpu=gpu))
+    all_devices = [device for gpu in gpus for device in _devices_of(gpu)]
     if visible is None:
-        return tuple(usable)
+        return tuple(device for device in all_devices if _usable(device))
     chosen: list[CudaDevice] = []
     for entry in visible.split(","):
-        found = _named(entry.strip(), usable)
+        found = _named(entry.strip(), all_devices)
         if found is None:
             break
         if found in chosen:
             return ()
         chosen.append(found)
-    return tuple(chosen)
+    return tuple(device for device in chosen if _usable(device))
 
 
-def _named(entry: str, usable: Sequence[CudaDevice]) -> CudaDevice | None:
+def _devices_of(gpu: Gpu) -> list[CudaDevice]:
+    """Also of a GPU that does not answer: it keeps its number."""
+    if not gpu.mig:
+        return [CudaDevice(subject=gpu.subject, cuda_id=gpu.uuid or "", gpu=gpu)]
+    return [
+        CudaDevice(subject=f"{gpu.subject} MIG {number}", cuda_id=uuid, gpu=gpu)
+        for number, uuid in enumerate(gpu.mig_slices)
+    ]
+
+
+def _usable(device: CudaDevice) -> bool:
+    return device.gpu.error is None and bool(device.cuda_id)
+
+
+def _named(entry: str, devices: Sequence[CudaDevice]) -> CudaDevice | None:
     if entry.isdecimal() and entry.isascii():
-        return usable[int(entry)] if int(entry) < len(usable) else None
+        return devices[int(entry)] if int(entry) < len(devices) else None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
-    fitting = [device for device in usable if device.cuda_id.startswith(entry)]
+    fitting = [device for device in devices if device.cuda_id.startswith(entry)]
     return fitting[0] if len(fitting) == 1 else None

@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from preflight.ended import Ended, EndKind
+from preflight.process_group import end_group, has_exited
 from preflight.turns import AtOnce, Turn
 
 # A stuck import of torch (a slow image file system) is not the check's time and not the node's
 # fault; cold imports of 20 s and more are seen on network file systems.
 START_LIMIT_S = 60.0
-TERM_GRACE_S = 1.0
-KILL_GRACE_S = 2.0
 OUTPUT_TAIL_BYTES = 64 * 1024
 _DRAIN_GRACE_S = 0.5
 _TICK_S = 0.05
+_MOST_UNREAD = 1000  # messages that one past its time may have left: a flood must not hold us
 
 # The current folder is taken off the path: a user's `queue.py` must not break the gate. The
 # package's own folder goes last, for a source tree that is not installed.
@@ -83,6 +83,10 @@ def run(
     watched = _Watched(child, turn, began, timeout_s, total_s, on_progress)
     try:
         kind = watched.until_end(stop)
+    except BaseException:  # Ctrl-C, or the caller's own function raised
+        _finish(child, gently=True)
+        raise
+    else:
         exit_signal, abandoned = _finish(child, gently=kind in ("timeout", "stopped"))
     finally:
         turn.leave()
@@ -120,31 +124,38 @@ class _Watched:
 
     def until_end(self, stop: Stop) -> EndKind:
         last = self.began + self.total_s
-        deadline, exited = min(self.began + START_LIMIT_S, last), False
+        deadline, exited, unread = min(self.began + START_LIMIT_S, last), False, _MOST_UNREAD
         while True:
             if stop.signal is not None:
                 return "stopped"
-            if time.monotonic() >= deadline:
-                self.by_total = deadline == last
-                return "timeout"
             if self.ready and not self.went and self.turn.may_go():
                 self.went = True
                 deadline = min(time.monotonic() + self.timeout_s, last)
                 # The answer it waits for; its thread is done with the request by now.
                 _write_all(self.child.request_fd, b"go\n")
+            # What it said in time counts, however late we come to read it: first its words, then
+            # the clock.
+            late = time.monotonic() >= deadline
+            unread -= late
             try:
-                message = self.child.messages.get(timeout=_TICK_S)
+                if unread < 0:
+                    raise queue.Empty
+                message = self.child.messages.get(timeout=0 if late else _TICK_S)
             except queue.Empty:
+                if late:
+                    self.by_total = deadline == last
+                    return "timeout"
                 if exited:
                     return "died"
-                exited = _has_exited(self.child.process.pid)
+                exited = has_exited(self.child.process.pid)
                 if exited:  # what it said last may still be on its way
                     self.child.threads[0].join(_DRAIN_GRACE_S)
                 continue
             if message is None:  # the child closed its side: it is done or dead
                 return "died"
             if message["type"] == "ready":
-                self.ready, deadline = True, last
+                if not self.ready:
+                    self.ready, deadline = True, last
             elif message["type"] == "progress":
                 self.last_progress = message["text"]
                 self.on_progress(self.last_progress)
@@ -192,6 +203,9 @@ def _start(request: dict[str, Any]) -> _Child:
     except RuntimeError:
         process.kill()
         process.wait()
+        os.close(request_write)
+        if child.threads[0].ident is None:  # else it closes what it reads
+            os.close(message_read)
         raise
     return child
 
@@ -238,61 +252,13 @@ def _drain_output(child: _Child) -> None:
             del child.output[:-OUTPUT_TAIL_BYTES]
 
 
-def _has_exited(pid: int) -> bool:
-    """Whether the child ended, without reaping it: its group id must stay ours until the sweep."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:  # somebody reaped it: SIGCHLD is ignored in this process
-        return True
-
-
 def _finish(child: _Child, *, gently: bool) -> tuple[int | None, int | None]:
     """End the child's whole group. Returns (signal it died of by itself, pid if abandoned)."""
-    pid = child.process.pid
-    by_itself = _wait_exit(pid, 0.0 if gently else TERM_GRACE_S)
-    # Also to workers that outlived a finished child: the tracker of spawned ones survives this,
-    # and unlinks their semaphores when they are gone.
-    _signal_group(pid, signal.SIGTERM)
-    _wait_until(lambda: _has_exited(pid) and not _others_in_group(pid), TERM_GRACE_S)
-    _signal_group(pid, signal.SIGKILL)
-    gone = _wait_exit(pid, KILL_GRACE_S)
+    by_itself, gone = end_group(child.process.pid, gently=gently)
     os.close(child.request_fd)
     if not gone:
-        return None, pid
+        return None, child.process.pid
     code = child.process.wait()
     for thread in child.threads:  # what it printed last is in the pipe
         thread.join(_DRAIN_GRACE_S)
     return (-code if by_itself and code < 0 else None), None
-
-
-def _others_in_group(pid: int) -> bool:
-    """Whether processes beside its leader are left in a group."""
-    try:
-        folders = os.listdir("/proc")
-    except OSError:
-        return False
-    for folder in folders:
-        if folder.isdigit() and int(folder) != pid:
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = Path("/proc", folder, "stat").read_text().rpartition(")")[2].split()
-                if int(fields[2]) == pid and fields[0] != "Z":
-                    return True
-    return False
-
-
-def _wait_exit(pid: int, seconds: float) -> bool:
-    return _wait_until(lambda: _has_exited(pid), seconds)
-
-
-def _wait_until(true: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

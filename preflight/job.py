@@ -102,9 +102,7 @@ class Job(Section):
     workload: str | None = Field(description="the named workload, None for the reference image")
     num_workers: int = Field(ge=1, description="loader.num_workers with auto resolved")
     ranks: int = Field(ge=1, description="loader.ranks with auto resolved")
-    gpu_sharing: Literal["exclusive", "shared"] = Field(
-        default="exclusive", description="expect.gpu_sharing"
-    )
+    gpu_sharing: Literal["exclusive", "shared"] = Field(description="expect.gpu_sharing")
     data: str | None = Field(description="--data, None: generated")
     data_state: DataState | None = Field(description="what a first look at --data gave")
     seed: int

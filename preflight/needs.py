@@ -6,10 +6,10 @@ measured further, and nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from preflight.gpu_facts import GPU_SUBJECT
+from preflight.gpu_facts import GPU_SUBJECT, CudaDevice
 from preflight.model import Finding, Result
 from preflight.outcome import Outcome
 from preflight.plan import Planned, PlannedUnit
@@ -20,46 +20,83 @@ class Blocked:
     """A needed check did not pass: in general, or on some GPUs alone."""
 
     by: str
-    reason: str
+    """The check that stands in the way of the first unit that is left out."""
     units: tuple[PlannedUnit, ...]
     """What can be measured all the same."""
-    skipped: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """By subject: the check that did not pass on it."""
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        return _reason(self.by)
 
 
 def blocked(planned: Planned, done: Mapping[str, Result]) -> Blocked | None:
-    """What a needed check that did not pass leaves of this one; None: all of it.
+    """What needed checks that did not pass leave of this one; None: all of it.
 
     A GPU that failed keeps nobody from looking at the others.
     """
-    units, skipped, by = planned.units, [], ""
+    skipped: dict[str, str] = {}
     for need in planned.check.needs:
-        if need not in done or done[need].outcome not in (Outcome.FAIL, Outcome.ERROR):
-            continue
-        reason = f"needs {need}, which did not pass"
-        bad = [f for f in done[need].findings if f.outcome in (Outcome.FAIL, Outcome.ERROR)]
-        if not all(_is_gpu(finding.subject) for finding in bad):
-            return Blocked(need, reason, ())
-        subjects = {finding.subject for finding in bad}
-        skipped += [unit.subject for unit in units if unit.subject in subjects]
-        units = tuple(unit for unit in units if unit.subject not in subjects)
-        if not units:
-            return Blocked(need, reason, ())
-        by = need
-    names = tuple(name for name in skipped if name)
-    return Blocked(by, f"needs {by}, which did not pass", units, names) if by else None
+        bad = _bad_subjects(done.get(need))
+        if None in bad:
+            return Blocked(need, ())
+        for unit in planned.units:
+            if unit.subject is not None and any(_covers(name, unit.subject) for name in bad):
+                skipped.setdefault(unit.subject, need)
+    if not skipped:
+        return None
+    units = tuple(unit for unit in planned.units if unit.subject not in skipped)
+    return Blocked(next(iter(skipped.values())), units, skipped)
+
+
+def on_sound_devices(
+    units: Sequence[PlannedUnit], devices: Sequence[CudaDevice], done: Mapping[str, Result]
+) -> tuple[PlannedUnit, ...]:
+    """Ranks take no device that a check has failed on: pinning memory there would hang too."""
+    bad = {name for result in done.values() for name in _bad_subjects(result) if name is not None}
+    sound = [d for d in devices if not any(_covers(name, d.subject) for name in bad)]
+    ids = {device.cuda_id for device in sound}
+    other = sound[0].cuda_id if sound else ""
+    return tuple(
+        unit
+        if unit.cuda_id is None or unit.cuda_id in ids or _is_gpu(unit.subject)
+        else replace(unit, cuda_id=other)
+        for unit in units
+    )
+
+
+def _bad_subjects(result: Result | None) -> set[str | None]:
+    """GPUs that the check did not pass on; None among them: the miss is not of one GPU."""
+    if result is None or result.outcome not in (Outcome.FAIL, Outcome.ERROR):
+        return set()
+    return {
+        finding.subject if _is_gpu(finding.subject) else None
+        for finding in result.findings
+        if finding.outcome in (Outcome.FAIL, Outcome.ERROR)
+    }
 
 
 def _is_gpu(subject: str | None) -> bool:
     return subject is not None and subject.startswith(GPU_SUBJECT)
 
 
-def with_skipped(result: Result, by: Blocked) -> Result:
+def _covers(bad: str | None, subject: str) -> bool:
+    """A whole GPU stands for its MIG slices too."""
+    return subject == bad or subject.startswith(f"{bad} ")
+
+
+def _reason(need: str) -> str:
+    return f"needs {need}, which did not pass"
+
+
+def with_skipped(result: Result, blocked: Blocked) -> Result:
     """The result of the units that ran, with a finding for each that did not."""
     skips = tuple(
         Finding(
-            id=f"{result.check}.applies", outcome=Outcome.SKIP, subject=subject,
-            cause=by.reason,
+            id=f"{result.check}.applies", outcome=Outcome.SKIP, subject=subject, cause=_reason(need)
         )
-        for subject in by.skipped
-    )  # fmt: skip
+        for subject, need in blocked.skipped.items()
+    )
     return result.model_copy(update={"findings": (*result.findings, *skips)})

@@ -28,7 +28,7 @@ class PlannedUnit:
 
     subject: str | None = None
     cuda_id: str | None = None
-    """The one device in its CUDA_VISIBLE_DEVICES; None: the variable stays as it is."""
+    """The one device in its CUDA_VISIBLE_DEVICES, "" for none; None: it stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,6 @@ def _units(check: Check[Any, Any], job: Job, facts: Facts) -> tuple[PlannedUnit,
     if check.fan_out == "gpu" and devices:
         return tuple(PlannedUnit(device.subject, device.cuda_id) for device in devices)
     if check.fan_out == "rank":
-        # Ranks beyond the devices share them, as a job with more processes than GPUs would.
-        ids = [
-            devices[rank % len(devices)].cuda_id if devices else None for rank in range(job.ranks)
-        ]
-        return tuple(PlannedUnit(f"rank {rank}", id) for rank, id in enumerate(ids))
+        # One rank for all, so far: ranks that load at once would take each other for neighbours.
+        return (PlannedUnit("rank 0", devices[0].cuda_id if devices else None),)
     return (PlannedUnit(),)

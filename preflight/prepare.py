@@ -25,7 +25,13 @@ from preflight.run_options import Options
 from preflight.settings import SHIPPED, Settings, resolve
 
 INVENTORY_LIMIT_S = 20.0
-"""NVML answers within a second or two; without persistence mode the driver starts first."""
+"""Where no thresholds say how long NVML may take (gpus.timeout_s)."""
+
+
+_UNKNOWN_GPU = (
+    "no threshold file is for {name!r}: its copies are judged by the link they take "
+    "(run.unknown_gpu: link-model), and the rate that it trains at is not known"
+)
 
 
 class Preparation:
@@ -49,6 +55,7 @@ class Preparation:
         self._options, self._environ, self._machine = options, environ, machine
         self._stop, self._progress = stop, progress
         self._known = checks.discover()
+        self.notes: list[str] = []
 
     def settle(self) -> Settings:
         """Every threshold file that could be used is valid, and which checks are to run."""
@@ -69,14 +76,21 @@ class Preparation:
         self._facts = gather(self._machine, self._environ)
         if self.settings.gpu != "none":
             self._progress("inventory", "asking NVML for the GPUs")
-            limit_s = self.settings.run.deadline_s
-            self._facts = with_gpus(self._facts, self._stop, limit_s)
+            gpus = self.settings.limits.get("gpus")
+            self._facts = with_gpus(
+                self._facts,
+                self._stop,
+                limit_s=gpus.timeout_s if gpus else INVENTORY_LIMIT_S,
+                total_s=self.settings.run.deadline_s,
+            )
             devices = self._facts.cuda_devices()
             names = {device.gpu.name for device in devices}
             # Mixed models are each judged by their link; a MIG slice is not the whole GPU.
             whole = not any(device.gpu.mig for device in devices)
             if self.settings.gpu == "auto" and len(names) == 1 and whole:
-                self._resolve(names.pop())
+                self._resolve(name := names.pop())
+                if not any(layer.startswith("gpu/") for layer in self.settings.layers):
+                    self.notes.append(_UNKNOWN_GPU.format(name=name))
         return self._facts
 
     def plan(self) -> Plan:
@@ -129,13 +143,15 @@ class Preparation:
         return state
 
 
-def with_gpus(facts: Facts, stop: Stop, total_s: float = math.inf) -> Facts:
+def with_gpus(
+    facts: Facts, stop: Stop, *, limit_s: float = INVENTORY_LIMIT_S, total_s: float = math.inf
+) -> Facts:
     """The facts with what NVML tells of the GPUs; a child asks it, since it may hang."""
     ended = run_isolated(
-        {"task": "inventory", "scratch": secrets.token_hex(4)},
-        timeout_s=INVENTORY_LIMIT_S,
+        {"task": "inventory", "limit_s": limit_s, "scratch": secrets.token_hex(4)},
+        timeout_s=limit_s,
         total_s=total_s,
         stop=stop,
     )
-    nvml, gpus, node = answered(ended, INVENTORY_LIMIT_S)
+    nvml, gpus, node = answered(ended, limit_s)
     return facts.model_copy(update={"nvml": nvml, "gpus": gpus, "node": node})

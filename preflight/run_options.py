@@ -1,4 +1,4 @@
-"""What one run is asked to do, and how it speaks to its caller. Pure records."""
+"""What one run is asked to do, and how it speaks to its caller."""
 
 from __future__ import annotations
 

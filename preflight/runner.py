@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,12 @@ class Runner:
     publish: Publish = lambda results: None
     """Called when a check starts and when it has ended, with what there is so far."""
     progress: Progress = lambda check, text: None
+    spent_s: float = 0.0
+    """Of the run's deadline, before the first check."""
 
     def run(self) -> tuple[Result, ...]:
         """All results in the plan's order; checks not reached after a stop are errors."""
-        deadline = time.monotonic() + self.plan.deadline_s
+        deadline = time.monotonic() + self.plan.deadline_s - self.spent_s
         results: dict[str, Result] = {}
         for planned in self.plan.planned:
             result = self._one(planned, results, deadline)
@@ -59,12 +61,12 @@ class Runner:
     def _one(self, planned: Planned, done: Mapping[str, Result], deadline: float) -> Result:
         if self.stop.signal is not None:
             return not_reached(planned, f"not reached: {self.stop.signal.name} came first")
-        if planned.skip is not None:
-            return _lone(planned, "applies", Outcome.SKIP, planned.skip)
         blocked = needs.blocked(planned, done)
-        if blocked is not None and not blocked.units:
+        if blocked is not None and not blocked.units:  # before skip: it tells more
             result = _lone(planned, "applies", Outcome.SKIP, blocked.reason)
             return result.model_copy(update={"blocked_by": blocked.by})
+        if planned.skip is not None:
+            return _lone(planned, "applies", Outcome.SKIP, planned.skip)
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return not_reached(planned, f"not reached in run.deadline_s ({self.plan.deadline_s:g})")
@@ -74,6 +76,7 @@ class Runner:
         self.publish([*done.values(), running])
         began, kills = time.monotonic(), oom_kills(self.machine)
         units = planned.units if blocked is None else blocked.units
+        units = needs.on_sound_devices(units, self.plan.facts.cuda_devices(), done)
         ended = self._observe(planned, units, done, left_s)
         kills_now = oom_kills(self.machine)
         meanwhile = None if kills is None or kills_now is None else kills_now - kills
@@ -99,14 +102,17 @@ class Runner:
         one_by_one = planned.check.turns == "one_by_one"
         order = OneByOne() if one_by_one else Together(len(units))
         turns = [order.turn() for _ in units]
+        started: list[Future[Ended] | Ended] = []
         with ThreadPoolExecutor(len(units)) as pool:
-            return list(
-                pool.map(
-                    lambda unit, turn: self._isolated(planned, unit, turn, earlier, left_s),
-                    units,
-                    turns,
-                )
-            )
+            for unit, turn in zip(units, turns, strict=True):
+                try:
+                    started.append(
+                        pool.submit(self._isolated, planned, unit, turn, earlier, left_s)
+                    )
+                except RuntimeError as error:  # no thread left: the others must not wait for it
+                    turn.leave()
+                    started.append(Ended("raised", 0.0, text=_text(error)))
+        return [end if isinstance(end, Ended) else end.result() for end in started]
 
     def _isolated(
         self,
@@ -122,7 +128,7 @@ class Runner:
             "task": "observe",
             "check": planned.check.id,
             "subject": unit.subject,
-            "environment": {"CUDA_VISIBLE_DEVICES": unit.cuda_id} if unit.cuda_id else {},
+            "environment": {} if unit.cuda_id is None else {"CUDA_VISIBLE_DEVICES": unit.cuda_id},
             "limits": planned.limits.model_dump(mode="json"),
             "job": self.plan.job.model_dump(mode="json"),
             "facts": self.plan.facts.model_dump(mode="json", by_alias=True),
@@ -197,6 +203,7 @@ class Runner:
             subject=subject,
             timeout_s=planned.limits.timeout_s,
             gpu=planned.check.gpu,
+            cpus=self.plan.facts.cpu.effective,
             stopped_by=self.stop.signal.name if self.stop.signal else None,
             oom_kills=kills,
             # A quarter more than the bare need, as shm.margin suggests; what was there was not

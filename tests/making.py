@@ -60,7 +60,7 @@ def gpu(index: int = 0, **changes: Any) -> Gpu:
         index=index, uuid=f"GPU-{index:08x}-0000-0000-0000-000000000000",
         name="NVIDIA H100 80GB HBM3", pci_bus_id=f"0000:{0x1b + index:02x}:00.0",
         compute_capability="9.0", link=link, numa_node=0, compute_mode="default", mig=False,
-        mig_slices=(), c2c=False, integrated=False, virtual=False, fabric="completed",
+        mig_slices=(), c2c=False, integrated=False, virtualization="none", fabric="completed",
         memory_total_gib=79.6, memory_used_gib=0.0, processes=(),
     )  # fmt: skip
     return healthy.model_copy(update=changes)
@@ -91,7 +91,8 @@ def job(**changes: Any) -> Job:
     base = settings()
     usual = Job(
         sample=base.sample, loader=base.loader, stats=base.stats, consumer=base.consumer,
-        workload=None, num_workers=4, ranks=1, data=None, data_state=None, seed=1,
+        workload=None, num_workers=4, ranks=1, data=None, data_state=None,
+        gpu_sharing="exclusive", seed=1,
     )  # fmt: skip
     loader = {key: changes.pop(key) for key in ("batch_size", "prefetch_factor") if key in changes}
     if loader:

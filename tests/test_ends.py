@@ -14,7 +14,7 @@ from preflight.ended import Ended
 from preflight.outcome import Blame, Outcome
 
 AROUND = Circumstances(
-    check="dataloader", subject="rank 0", timeout_s=60.0, gpu=False, stopped_by=None,
+    check="dataloader", subject="rank 0", timeout_s=60.0, gpu=False, cpus=8.0, stopped_by=None,
     oom_kills=0, shm_gib=2, more_memory_gib=16,
 )  # fmt: skip
 
@@ -118,6 +118,11 @@ def test_a_gpu_that_does_not_answer_fails_and_blames_the_node(abandoned: int | N
     assert "starting CUDA (cuInit) on GPU 3 did not return in 20 s" in found.cause
     assert ("process 77 cannot be killed" in found.cause) == (abandoned is not None)
     assert "dmesg" in found.remedy
+
+
+def test_a_slow_start_with_a_part_of_a_cpu_is_no_hang() -> None:
+    found = explained(HUNG, gpu=True, subject="GPU 3", cpus=0.5)
+    assert (found.outcome, found.blame) == (Outcome.ERROR, Blame.UNKNOWN)
 
 
 @pytest.mark.parametrize(

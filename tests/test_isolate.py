@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +35,36 @@ def run_code(
     **more: Any,
 ) -> Ended:
     """Run a child whose task is `code`, with `channel` and `scratch` in scope."""
-    patch = (
-        "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
-        "import preflight.child as child; import os, time, signal, threading, sys\n"
-        "def task(request, channel, scratch):\n    "
-        + code.replace("\n", "\n    ")
-        + "\nchild._TASKS['code'] = task\nchild.main(int(sys.argv[1]), int(sys.argv[2]))"
+    request = {"task": "code", "code": code, "scratch": f"test-{os.getpid()}", **more}
+    return isolate.run(
+        request, timeout_s=timeout_s, stop=stop or Stop(), turn=turn, total_s=total_s
     )
+
+
+_CODE_TASK = (
+    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
+    "import preflight.child as child; import os, time, signal, threading; "
+    "child._TASKS['code'] = lambda request, channel, scratch: "
+    "exec(request['code'], {**globals(), **locals()}); "
+    "child.main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+
+
+@contextlib.contextmanager
+def code_task() -> Iterator[None]:
+    """Children know the task "code" meanwhile."""
     original = isolate._BOOTSTRAP
-    isolate._BOOTSTRAP = patch
+    isolate._BOOTSTRAP = _CODE_TASK
     try:
-        request = {"task": "code", "scratch": f"test-{os.getpid()}", **more}
-        return isolate.run(
-            request, timeout_s=timeout_s, stop=stop or Stop(), turn=turn, total_s=total_s
-        )
+        yield
     finally:
         isolate._BOOTSTRAP = original
+
+
+@pytest.fixture(autouse=True)
+def _knows_code() -> Iterator[None]:
+    with code_task():
+        yield
 
 
 def test_the_last_reading_is_the_answer() -> None:
@@ -175,12 +191,8 @@ time.sleep(600)"""
 
 
 def test_a_child_that_never_starts_has_its_own_limit() -> None:
-    original = isolate._BOOTSTRAP
-    isolate._BOOTSTRAP = "import time; time.sleep(600)"
-    try:
-        ended = isolate.run({"scratch": "t"}, timeout_s=100, stop=Stop(), total_s=0.3)
-    finally:
-        isolate._BOOTSTRAP = original
+    isolate._BOOTSTRAP = "import time; time.sleep(600)"  # the fixture puts it back
+    ended = isolate.run({"scratch": "t"}, timeout_s=100, stop=Stop(), total_s=0.3)
     assert (ended.kind, ended.ready) == ("timeout", False)
 
 
@@ -188,7 +200,8 @@ def test_a_child_that_never_starts_has_its_own_limit() -> None:
 def test_a_vanished_parent_takes_the_child_along(number: signal.Signals, tmp_path: Path) -> None:
     code = (
         "import tests.test_isolate as t\n"
-        "t.run_code('''scratch.make()\nimport subprocess\np = subprocess.Popen(['sleep', '600'])\n"
+        "with t.code_task(): t.run_code('''scratch.make()\nimport subprocess\n"
+        "p = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{p.pid}}')\n"
         "time.sleep(600)''')"
     )
@@ -302,3 +315,50 @@ def test_the_environment_of_a_request_is_the_childs_alone() -> None:
     )
     assert run_code(code, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"}).answer == "GPU-1"
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-1"
+
+
+def test_what_was_said_in_time_counts_however_late_it_is_read() -> None:
+    """A parent that was held up: everything is there, and the limit long over."""
+    held_up = threading.Event()
+
+    def pause(text: str) -> None:
+        held_up.set()
+        time.sleep(1.5)
+
+    code = (
+        "channel.ready()\nchannel.send('progress', text='x')\n"
+        "channel.send('reading', reading=7)\nchannel.send('done')"
+    )
+    request = {"task": "code", "code": code, "scratch": "t"}
+    ended = isolate.run(request, timeout_s=0.5, stop=Stop(), on_progress=pause)
+    assert held_up.is_set()
+    assert (ended.kind, ended.answer) == ("done", 7)
+
+
+def test_a_flood_of_words_does_not_outlast_the_limit() -> None:
+    ended = run_code(
+        "channel.ready()\nwhile True: channel.send('progress', text='x')", timeout_s=0.5
+    )
+    assert ended.kind == "timeout"
+
+
+def test_ready_twice_keeps_the_own_limit() -> None:
+    ended = run_code("channel.ready()\nchannel.ready()\ntime.sleep(600)", timeout_s=0.3, total_s=60)
+    assert (ended.kind, ended.by_total) == ("timeout", False)
+
+
+def test_who_breaks_the_wait_leaves_no_child() -> None:
+    """Ctrl-C, or the caller's own function that raises."""
+    pids: list[int] = []
+
+    def broken(text: str) -> None:
+        pids.append(int(text))
+        raise KeyboardInterrupt
+
+    request = {
+        "task": "code", "scratch": "t",
+        "code": "channel.ready()\nchannel.send('progress', text=str(os.getpid()))\ntime.sleep(600)",
+    }  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        isolate.run(request, timeout_s=100, stop=Stop(), on_progress=broken)
+    assert_gone(pids[0])

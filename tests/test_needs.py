@@ -11,6 +11,7 @@ from preflight.checks.contract import Limits
 from preflight.model import Finding, Result
 from preflight.outcome import Outcome
 from preflight.plan import Planned, PlannedUnit
+from tests import making
 from tests.test_runner import check
 
 EIGHT = tuple(PlannedUnit(f"GPU {number}", f"GPU-{number}") for number in range(8))
@@ -55,7 +56,7 @@ def test_a_miss_of_the_whole_node_blocks_all(subjects: Any, outcome: Outcome) ->
 def test_a_miss_on_one_gpu_blocks_that_gpu_alone() -> None:
     found = blocked(need("GPU 3"), *EIGHT)
     assert [unit.subject for unit in found.units] == [f"GPU {n}" for n in (0, 1, 2, 4, 5, 6, 7)]
-    assert found.skipped == ("GPU 3",)
+    assert found.skipped == {"GPU 3": "driver"}
 
 
 def test_with_every_gpu_missed_nothing_is_left() -> None:
@@ -64,8 +65,23 @@ def test_with_every_gpu_missed_nothing_is_left() -> None:
 
 
 def test_a_check_of_the_whole_node_still_looks_when_one_gpu_failed() -> None:
-    found = blocked(need("GPU 3"))
-    assert (found.units, found.skipped) == ((PlannedUnit(),), ())
+    assert blocked(need("GPU 3")) is None
+
+
+def test_a_miss_on_a_whole_gpu_blocks_its_mig_slices() -> None:
+    slices = [PlannedUnit(f"GPU {gpu} MIG {place}") for gpu in (1, 10) for place in (0, 1)]
+    found = blocked(need("GPU 1"), *slices)
+    assert [unit.subject for unit in found.units] == ["GPU 10 MIG 0", "GPU 10 MIG 1"]
+
+
+def test_each_gpu_is_told_which_check_it_did_not_pass() -> None:
+    done = {"driver": need("GPU 3")["driver"], "gpus": need("GPU 5")["driver"]}
+    dependent = Planned(
+        check=check("copy", needs=("driver", "gpus")), skip=None, units=EIGHT,
+        limits=Limits(required=True, timeout_s=1.0),
+    )  # fmt: skip
+    found = needs.blocked(dependent, done)
+    assert found is not None and found.skipped == {"GPU 3": "driver", "GPU 5": "gpus"}
 
 
 def test_a_skipped_gpu_is_a_finding_of_its_own() -> None:
@@ -74,3 +90,20 @@ def test_a_skipped_gpu_is_a_finding_of_its_own() -> None:
     last = result.findings[-1]
     assert (last.id, last.outcome, last.subject) == ("driver.applies", Outcome.SKIP, "GPU 3")
     assert result.outcome is done.outcome
+
+
+def test_a_rank_gets_a_device_that_no_check_has_failed_on() -> None:
+    devices = making.gpu_facts(*map(making.gpu, range(3))).cuda_devices()
+    rank = PlannedUnit("rank 0", devices[0].cuda_id)
+
+    def given(*bad: str) -> str | None:
+        (unit,) = needs.on_sound_devices([rank], devices, need(*bad))
+        return unit.cuda_id
+
+    assert given() == devices[0].cuda_id
+    assert given("GPU 0") == devices[1].cuda_id
+    assert given("GPU 0", "GPU 1", "GPU 2") == ""
+    gpu_unit = PlannedUnit("GPU 0", devices[0].cuda_id)
+    assert needs.on_sound_devices([gpu_unit], devices, need("GPU 0")) == (gpu_unit,)
+    plain = PlannedUnit("rank 0")
+    assert needs.on_sound_devices([plain], (), need("GPU 0")) == (plain,)

@@ -274,3 +274,26 @@ def test_a_gpu_that_failed_before_is_not_measured_and_the_others_are(
 def test_what_blocked_a_check_stands_in_its_result() -> None:
     results = run(planned(check("first", small)), planned(check("second", needs=("first",))))
     assert (results[1].outcome, results[1].blocked_by) == (Outcome.SKIP, "first")
+
+
+def test_a_thread_that_cannot_be_started_costs_that_unit_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Short(runner.ThreadPoolExecutor):
+        def submit(self, run: Any, *arguments: Any, **named: Any) -> Any:
+            if arguments[1].subject == "GPU 2":
+                raise RuntimeError("can't start new thread")
+            return super().submit(run, *arguments, **named)
+
+    monkeypatch.setattr(runner, "ThreadPoolExecutor", Short)
+    result = fanned(monkeypatch, {})
+    assert [f.outcome for f in result.findings[:3]] == [Outcome.PASS] * 3
+    (short,) = result.findings[3:]
+    assert (short.subject, short.outcome) == ("GPU 2", Outcome.FAIL)
+    assert "processes" in (short.remedy or "") or "pids" in (short.remedy or "")
+
+
+def test_what_was_spent_before_counts_against_the_deadline() -> None:
+    plan = Plan((planned(check()),), making.job(), making.facts(), 60.0)
+    (result,) = runner.Runner(plan, host(), Stop(), spent_s=61.0).run()
+    assert "run.deadline_s (60)" in (result.reason or "")

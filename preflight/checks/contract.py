@@ -30,7 +30,7 @@ class Limits(Section):
     """One threshold section. No default may decide a verdict: numbers come from the files."""
 
     required: bool = Field(description="false lowers this check's fail and error to a warning")
-    timeout_s: float = Field(gt=0, description="the check is stopped after so long")
+    timeout_s: float = Field(gt=0, description="its work, or NVML's for it, has so long")
     sources: dict[str, str] | None = Field(
         default=None, description="filled in: where each limit that names its source comes from"
     )

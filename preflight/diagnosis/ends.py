@@ -19,6 +19,8 @@ class Circumstances:
     timeout_s: float
     gpu: bool
     """It was about a GPU: what hangs is the driver or the device."""
+    cpus: float
+    """That we may use: below one the driver may only be slow to start."""
     stopped_by: str | None
     oom_kills: int | None
     """Counted in the memory cgroup meanwhile; None where it is not told."""
@@ -49,7 +51,7 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
         cause = f"stopped by {around.stopped_by}{doing}"
         return Outcome.ERROR, cause, "run the gate again", Blame.SETUP
     hung = ended.kind == "timeout" and ended.went and not ended.by_total
-    if hung and around.gpu:
+    if hung and around.gpu and around.cpus >= 1:
         return _gpu_hung(ended, around)
     if ended.abandoned_pid is not None:
         cause = (

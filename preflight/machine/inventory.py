@@ -20,20 +20,24 @@ from preflight.machine.nvml import count, start
 from preflight.machine.nvml_gpu import GpuReading
 from preflight.machine.root import Root
 
-GPU_ANSWER_LIMIT_S = 10.0
-"""For all questions to one GPU together: usually they take milliseconds."""
+_TO_REPORT_S = 1.0  # of the limit: for saying which GPU did not answer
 
 Sharing = Literal["exclusive", "shared"]
 
 
 def inventory(
-    root: Root, emit: Callable[[dict[str, Any]], None], progress: Callable[[str], None]
+    root: Root,
+    emit: Callable[[dict[str, Any]], None],
+    progress: Callable[[str], None],
+    limit_s: float,
 ) -> dict[str, Any]:
     """What NVML and the PCI bus tell: {"nvml": ..., "gpus": [...], "node": ...}, ready for JSON.
 
     `emit` is given the same with what is known so far, `progress` the name of each call that the
-    whole of NVML may hang in.
+    whole of NVML may hang in. A GPU's own questions have what is left of `limit_s`: the first one
+    starts the driver where it is not kept loaded, for all GPUs in turn.
     """
+    deadline = time.monotonic() + limit_s - _TO_REPORT_S
     host = pci.read_gpu_host(root)
     nvml = start(progress)
     emit(_answer(nvml, (), None))
@@ -56,10 +60,10 @@ def inventory(
         return _answer(nvml, gpus, node(host, gpus, forbidden=len(readings) - len(ours)))
 
     emit(known("no answer: {step}"))
-    for reading in _as_they_answer(readings):
+    for reading in _as_they_answer(readings, deadline):
         waiting.discard(reading)
         emit(known("no answer: {step}"))
-    return known(f"no answer in {GPU_ANSWER_LIMIT_S:.0f} s: {{step}}")
+    return known(f"no answer in {limit_s - _TO_REPORT_S:.0f} s: {{step}}")
 
 
 def answered(ended: Ended, limit_s: float) -> tuple[Nvml, tuple[Gpu, ...], Sharing | None]:
@@ -121,10 +125,9 @@ def node(host: GpuHost, gpus: Sequence[Gpu], forbidden: int) -> Sharing | None:
     return None if unclear or len(host.pci_gpus) < len(gpus) or not gpus else "exclusive"
 
 
-def _as_they_answer(readings: Sequence[GpuReading]) -> Iterator[GpuReading]:
-    """The readings in the order in which they are finished, until the limit."""
+def _as_they_answer(readings: Sequence[GpuReading], deadline: float) -> Iterator[GpuReading]:
+    """The readings in the order in which they are finished, until the deadline."""
     finished: SimpleQueue[GpuReading | Exception] = SimpleQueue()
-    deadline = time.monotonic() + GPU_ANSWER_LIMIT_S
     for reading in readings:
         Thread(target=_read, args=(reading, finished), daemon=True).start()
     for _ in readings:

@@ -72,7 +72,7 @@ def count(nvml: Nvml, doing: Doing) -> tuple[Nvml, int]:
 
 
 def open_link(uuid: str) -> Callable[[], PcieLink | None]:
-    """A function that samples the PCIe link of a GPU, or of the GPU that a MIG slice is cut from.
+    """A function that samples the PCIe link of a GPU, by the GPU's own UUID.
 
     It may be called from any thread. A sample that is not answered is None; where the GPU is not
     found every sample is. The most that the link can do is asked once, here.
@@ -178,10 +178,7 @@ def _by_uuid(uuid: str) -> Any:
     if start(lambda name: None).state != "ok":
         return None
     # Bytes are understood by bindings that convert strings, and by those that do not.
-    handle = call("nvmlDeviceGetHandleByUUID", uuid.encode())
-    if uuid.startswith("MIG-"):
-        return call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
-    return handle
+    return call("nvmlDeviceGetHandleByUUID", uuid.encode())
 
 
 def _or_none(ask: Callable[[], Any]) -> Any:

@@ -36,8 +36,8 @@ _TRY_ANOTHER_FORM = {2, FUNCTION_NOT_FOUND, 25, 26, None}
 
 _NO_LINK = PcieLink(gen=None, width=None, max_gen=None, max_width=None, gpu_max_gen=None)
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
-# A GPU passed through (1) is whole, with a link of its own; 3 and 4 are the host of vGPUs.
-_VIRTUAL = {0: False, 1: False, 2: True, 3: False, 4: False}
+# 3 and 4 are the host of vGPUs.
+_VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "none", 4: "none"}
 _FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 _FABRIC_COMPLETED = 3
 _FABRIC_FORMS = ("c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t")
@@ -115,7 +115,8 @@ class _Device:
         if self._ask("mig", lambda: number(self._call("nvmlDeviceGetMigMode")[0]) > 0):
             self.found["mig_slices"] = self._ask("mig_slices", self._mig_slices) or ()
         self._ask("c2c", self._c2c, self._c2c_links)
-        self._ask("virtual", partial(self._named, _VIRTUAL, "nvmlDeviceGetVirtualizationMode"))
+        mode = "nvmlDeviceGetVirtualizationMode"
+        self._ask("virtualization", partial(self._named, _VIRTUALIZATION, mode))
         self._ask("fabric", *(partial(self._fabric, form) for form in _FABRIC_FORMS))
         self._memory()
         self._integrated()

@@ -26,6 +26,8 @@ REST_S = 1.0
 _SMALLEST_PIECE = 1 << 20
 _MOST_QUEUED = 10  # pieces: a link that slows down meanwhile must not hold us for long
 
+_ASKING_GRACE_S = 1.0
+
 SampleLink = Callable[[], PcieLink | None]
 
 
@@ -79,6 +81,7 @@ class Copies:
         """Wait before measuring again; the link may fall asleep meanwhile."""
         self._sleep(REST_S)
         self._awake_s = 0.0
+        self._piece_bytes = self._amount.piece_bytes
 
     def verify(self) -> bool:
         """Whether every byte of a piece came back as it was sent.
@@ -93,15 +96,16 @@ class Copies:
         return best(self._links)
 
     def _warm_up(self, copy: Copy) -> None:
-        pieces = 0
+        # Over a link at a hundredth of its speed whole pieces would eat the time. The fastest one
+        # decides: a single slow piece says nothing, and small pieces read low.
+        fastest, pieces = 0.0, 0
         while pieces < WARM_PIECES or self._awake_s < self._amount.wake_s:
             (piece_s,) = self._device.copy_seconds(copy, self._piece_bytes, 1)
             pieces += 1
             self._awake_s += piece_s
-            # Over a link at a hundredth of its speed the pieces themselves would eat the time.
-            share = self._amount.measure_s / (FEWEST_PIECES * piece_s)
-            if share < 1:
-                self._piece_bytes = max(_SMALLEST_PIECE, int(share * self._piece_bytes))
+            fastest = max(fastest, self._piece_bytes / piece_s)
+            fitting = int(fastest * self._amount.measure_s / FEWEST_PIECES)
+            self._piece_bytes = max(_SMALLEST_PIECE, min(self._amount.piece_bytes, fitting))
 
     def _missing(self, seconds: Sequence[float]) -> int:
         """How many pieces to queue next."""
@@ -128,7 +132,7 @@ class Copies:
             yield
         finally:
             over.set()
-            thread.join()
+            thread.join(_ASKING_GRACE_S)  # an NVML that hangs must not look like a copy that does
 
 
 def rate_of(rates: Sequence[float]) -> Rate:

@@ -1,4 +1,4 @@
-"""Limits that nobody writes: worked out from other values and from where values came from. Pure."""
+"""Limits that nobody writes: worked out from other values and from where values came from."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ def decision(verdict: str, value: float, disturbed: int = 0) -> Decision:
 def reading(verdict: str = "reached", value: float = 3000.0, **changes: Any) -> DataloaderReading:
     seen = DataloaderReading(
         supply_samples_per_s=rate(value), demand_samples_per_s=2790.0, demand_from="site",
-        limit_samples_per_s=2511.0, workload="resnet50", data=None, data_state=None, num_workers=8,
-        batch_size=256, effective_cpus=8.0, own_cpu_share=0.99, window_s=2.0, first_batch_s=1.0,
+        limit_samples_per_s=2511.0, workload="resnet50", data=None, data_state=None, ranks=1,
+        num_workers=8, batch_size=256, effective_cpus=8.0, own_cpu_share=0.99, window_s=2.0,
+        first_batch_s=1.0,
         decision=decision(verdict, value), max_disturbance=0.05, disturbed_share=0.0, seed=1,
     )  # fmt: skip
     return seen.model_copy(update=changes)
@@ -218,3 +219,10 @@ def test_a_loader_that_would_not_fit_is_not_started() -> None:
     with pytest.raises(Unavailable, match=r"4 workers x 0.2 GiB.*docker run --memory"):
         memory = making.facts().memory.model_copy(update={"headroom_gib": 1.0})
         check_memory(making.job(), held, making.facts(memory=memory))
+
+
+def test_one_rank_of_eight_is_said_to_be_one() -> None:
+    ranks = judged(reading(ranks=8))["dataloader.ranks"]
+    assert (ranks.outcome, ranks.observed, ranks.limit) == (Outcome.WARN, 1, 8)
+    assert "1 of 8 ranks was measured" in (ranks.cause or "")
+    assert "dataloader.ranks" not in judged(reading())

@@ -510,14 +510,20 @@ def test_torch_is_imported_before_the_clock_and_every_step_is_announced(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("state", ["no_answer", "failed"])
-def test_a_driver_that_does_not_answer_nvml_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
+def test_a_driver_that_does_not_answer_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps(monkeypatch, LIBRARY)
-    seen = steps.observe(nvml=nvml(state))
+    seen = steps.observe(nvml=nvml("no_answer"))
     assert steps.taken == ["emit", "ready"]
     assert (seen.library, seen.driver) == (None, None)
+
+
+def test_an_inventory_that_failed_leaves_cuda_to_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(monkeypatch, LIBRARY)
+    seen = steps.observe(nvml=nvml("failed", step="import pynvml", error="No module named pynvml"))
+    assert seen.cuda_works
+    (present,) = [f for f in CHECK.judge([seen], LIMITS) if f.id == "driver_cuda.present"]
+    assert (present.outcome, present.blame) == (Outcome.ERROR, Blame.IMAGE)
+    assert "nvidia-ml-py" in (present.remedy or "")
 
 
 def test_without_libcuda_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

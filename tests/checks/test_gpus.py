@@ -79,7 +79,7 @@ def test_a_healthy_node_passes_every_finding() -> None:
         ),
         (
             making.gpu_facts(*eight()[:7]),
-            Blame.NODE, ("the PCI bus itself shows 7", "Xid 79"),
+            Blame.UNKNOWN, ("the PCI bus itself shows 7", "Xid 79"),
         ),
         (
             making.gpu_facts(*eight(gpu3=making.gpu(3, error_code=15, error="GPU lost"))),
@@ -202,3 +202,26 @@ def test_every_miss_is_whole() -> None:
         if finding.outcome in (FAIL, ERROR, WARN):
             assert finding.cause and finding.remedy and finding.blame, finding.id
     assert CHECK.needs == ("driver_cuda",)
+
+
+def test_a_slice_too_few_is_no_gpu_that_fell_off() -> None:
+    facts = making.gpu_facts(making.gpu(mig=True, mig_slices=("MIG-1",)))
+    (count,) = seen(facts, min_count=2)["count"]
+    assert (count.outcome, count.blame) == (FAIL, Blame.SETUP)
+
+
+def test_gpus_that_the_job_does_not_get_are_not_its_business() -> None:
+    facts = making.gpu_facts(
+        making.gpu(0), making.gpu(1, name="NVIDIA L4", processes=(77,), compute_mode="prohibited"),
+        environment={"CUDA_VISIBLE_DEVICES": "0"},
+    )  # fmt: skip
+    found = seen(facts)
+    assert {finding.outcome for group in found.values() for finding in group} == {PASS}
+
+
+def test_a_lost_gpu_is_told_of_whoever_gets_it() -> None:
+    facts = making.gpu_facts(
+        making.gpu(0), making.gpu(1, error_code=15, error="GPU lost"),
+        environment={"CUDA_VISIBLE_DEVICES": "0"},
+    )  # fmt: skip
+    assert [f.outcome for f in seen(facts)["lost"]] == [FAIL, PASS]

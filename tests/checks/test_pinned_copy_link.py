@@ -66,10 +66,10 @@ def test_an_unknown_link_has_no_model(gen: int | None, width: int | None) -> Non
     ("changes", "word"),
     [
         ({}, None),
-        ({"virtual": None, "c2c": None, "integrated": None, "mig": None}, None),
+        ({"virtualization": None, "c2c": None, "integrated": None, "mig": None}, None),
         ({"c2c": True}, "NVLink-C2C"),
         ({"integrated": True}, "shares the host's memory"),
-        ({"virtual": True}, "virtual GPU"),
+        ({"virtualization": "vgpu"}, "virtual GPU"),
         ({"mig": True, "mig_slices": ("MIG-1",)}, "MIG slice"),
     ],
 )

@@ -86,7 +86,7 @@ CASES = {
     ),
     "NVML hangs": Case(
         nodes.NVML_HANGS, "driver_cuda.present", "fail", "node", "nvmlInit_v2 never came back",
-        "out of service.*dmesg",
+        "out of service.*dmesg", options=("--set=gpus.timeout_s=4",),
     ),
     # -- CUDA does not start --------------------------------------------------------------------
     "stub library": Case(
@@ -165,7 +165,8 @@ CASES = {
     ),
     "NVML hangs on one": Case(
         nodes.ONE_NVML_CALL_HANGS, "gpus.lost", "fail", "node",
-        "no answer in 10 s: nvmlDeviceGetName", "dmesg.*reset or reboot", "GPU 1",
+        "no answer in 3 s: nvmlDeviceGetName", "dmesg.*reset or reboot", "GPU 1",
+        options=("--set=gpus.timeout_s=4",),
     ),
     # -- what was given -------------------------------------------------------------------------
     "MIG without slices": Case(
@@ -278,6 +279,13 @@ def test_a_healthy_node_passes_without_a_word(on: Start, node: Node) -> None:
     assert {f["outcome"] for f in all_findings(ran)} == {"pass"}
     judged = [f["subject"] for f in findings(ran, "pinned_copy.h2d_fraction")]
     assert judged == [f"GPU {index}" for index in range(len(node.gpus))]
+
+
+def test_a_model_without_a_file_is_said_to_be_judged_by_its_link(on: Start) -> None:
+    ran = on(nodes.UNKNOWN_MODEL, *GPU_CHECKS).end()
+    (note,) = ran.report["settings"]["warnings"]
+    assert nodes.UNKNOWN_MODEL.gpus[0]["name"] in note and "link-model" in note
+    assert "note: no threshold file is for" in ran.stdout
 
 
 def test_the_link_that_counts_is_the_busy_one(on: Start) -> None:

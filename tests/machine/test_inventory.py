@@ -19,6 +19,7 @@ from tests.fake_nvml import FakeGpu, fake_nvml, pci_info, refused
 from tests.fakes import FixtureRoot, write_machine
 
 NODE = FixtureRoot.named("gpu_node")
+LIMIT_S = 20.0
 BUSES = ["1B", "43", "52", "61", "9D", "C3", "D1", "DF"]
 
 
@@ -28,7 +29,9 @@ class Taken:
     def __init__(self, root: Root = NODE) -> None:
         self.partial: list[dict[str, Any]] = []
         self.steps: list[str] = []
-        answer = inventory(root, emit=self.partial.append, progress=self.steps.append)
+        answer = inventory(
+            root, emit=self.partial.append, progress=self.steps.append, limit_s=LIMIT_S
+        )
         json.dumps([answer, *self.partial], allow_nan=False)
         self.nvml, self.gpus, self.node = answered(Ended("done", 0.1, answer=answer), 20.0)
 
@@ -44,7 +47,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A call that does not return while the test lasts."""
-    monkeypatch.setattr(module, "GPU_ANSWER_LIMIT_S", 0.3)
+    monkeypatch.setattr(module, "_TO_REPORT_S", LIMIT_S - 0.3)
     over = threading.Event()
     yield lambda *arguments: over.wait(30)
     over.set()
@@ -109,7 +112,7 @@ def test_what_is_known_is_handed_out_before_the_next_call(use: Any) -> None:
 
     taken_partial: list[Any] = []
     use(FakeGpu(), nvmlDeviceGetCount=count)
-    inventory(NODE, emit=taken_partial.append, progress=lambda text: None)
+    inventory(NODE, emit=taken_partial.append, progress=lambda text: None, limit_s=LIMIT_S)
     (before,) = seen
     assert before[-1]["nvml"]["driver_version"] == "580.95.05" and before[-1]["gpus"] == []
     assert taken_partial[1]["gpus"][0]["error"] == "no answer: nvmlDeviceGetHandleByIndex_v2"

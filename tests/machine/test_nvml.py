@@ -29,7 +29,7 @@ HEALTHY = Gpu(
     compute_capability="9.0",
     link=PcieLink(gen=1, width=16, max_gen=5, max_width=16, gpu_max_gen=5),
     numa_node=1, compute_mode="default", mig=False, mig_slices=(), c2c=False, integrated=False,
-    virtual=False, fabric="completed", memory_total_gib=80.0, memory_used_gib=2.0,
+    virtualization="none", fabric="completed", memory_total_gib=80.0, memory_used_gib=2.0,
     processes=(77, 4321),
 )  # fmt: skip
 NO_LINK = PcieLink(gen=None, width=None, max_gen=None, max_width=None, gpu_max_gen=None)
@@ -50,7 +50,7 @@ FIELDS = {
     "nvmlDeviceGetComputeMode": ["compute_mode"],
     "nvmlDeviceGetMigMode": ["mig"],
     "nvmlDeviceGetC2cModeInfoV": ["c2c"],
-    "nvmlDeviceGetVirtualizationMode": ["virtual"],
+    "nvmlDeviceGetVirtualizationMode": ["virtualization"],
     "nvmlDeviceGetGpuFabricInfoV": ["fabric"],
     "nvmlDeviceGetMemoryInfo": ["memory_total_gib", "memory_used_gib", "integrated"],
     "nvmlDeviceGetComputeRunningProcesses": ["processes"],
@@ -277,7 +277,7 @@ def test_numbers_that_stand_for_unknown(use: Any, unknown: int) -> None:
 
 def test_modes_that_nvml_does_not_know_yet(use: Any) -> None:
     gpu = read(use, {"nvmlDeviceGetComputeMode": 7, "nvmlDeviceGetVirtualizationMode": 9})
-    assert (gpu.compute_mode, gpu.virtual) == (None, None)
+    assert (gpu.compute_mode, gpu.virtualization) == (None, None)
     assert gpu.unanswered["compute_mode"] == "unknown value 7"
 
 
@@ -340,10 +340,10 @@ def test_a_coherent_link(use: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "virtual"), [(0, False), (1, False), (2, True), (3, False), (4, False)]
+    ("mode", "seen"), [(0, "none"), (1, "passthrough"), (2, "vgpu"), (3, "none"), (4, "none")]
 )
-def test_virtual_gpus(use: Any, mode: int, virtual: bool) -> None:
-    assert read(use, {"nvmlDeviceGetVirtualizationMode": mode}).virtual is virtual
+def test_virtual_gpus(use: Any, mode: int, seen: str) -> None:
+    assert read(use, {"nvmlDeviceGetVirtualizationMode": mode}).virtualization == seen
 
 
 def test_integrated_gpus_are_known_by_their_capability(use: Any) -> None:
@@ -460,21 +460,6 @@ def test_a_link_is_sampled_and_may_fall_silent(use: Any) -> None:
     assert sample() == expected.model_copy(update={"gen": 5})
     changes["nvmlDeviceGetCurrPcieLinkWidth"] = refused(15)
     assert sample() is None
-
-
-def test_the_link_of_a_slice_is_its_gpus(use: Any) -> None:
-    parent = FakeGpu(1)
-    part = FakeGpu(
-        9,
-        {
-            "nvmlDeviceGetUUID": "MIG-aa",
-            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": parent,
-            "nvmlDeviceGetCurrPcieLinkGeneration": refused(3),
-        },
-    )
-    use(parent, part)
-    sampled = nvml.open_link("MIG-aa")()
-    assert sampled is not None and sampled.gen == 1
 
 
 @pytest.mark.parametrize("changes", [{}, {"nvmlInit": refused(9)}])

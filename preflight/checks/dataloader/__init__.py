@@ -27,6 +27,7 @@ def observe(unit: Unit) -> DataloaderReading:
         workload=job.workload,
         data=job.data,
         data_state=job.data_state,
+        ranks=job.ranks,
         num_workers=job.num_workers,
         batch_size=job.loader.batch_size,
         quota_cpus=unit.facts.cpu.binding_quota(),
@@ -90,10 +91,12 @@ CHECK = Check(
         "first_batch": "start fewer workers, or set loader.multiprocessing_context to fork",
         "start_up": "start fewer workers, or set loader.multiprocessing_context to fork",
         "corrupt_samples": "replace the files named, or raise dataloader.max_corrupt_percent",
+        "ranks": "set loader.ranks to 1, and workers and demand to those of all ranks together",
         "contended": "keep neighbours off the node's CPUs while it is judged",
     },
     observe=observe,
     judge=judge,
     needs=("shm",),
+    uses=("driver_cuda",),  # a device that failed there is not given to a rank
     fan_out="rank",
 )

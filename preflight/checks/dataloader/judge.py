@@ -21,11 +21,24 @@ _OUTCOMES = {
 
 def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
     """Hold each rank's loader against the limit."""
-    return [
+    findings = [
         finding
         for rank, seen in enumerate(readings)
         for finding in _judge_rank(seen, limits, f"rank {rank}")
     ]
+    measured, ranks = len(readings), readings[0].ranks
+    return [*findings, _ranks(measured, ranks)] if ranks > 1 else findings
+
+
+def _ranks(measured: int, ranks: int) -> Finding:
+    alone = Miss(
+        f"{measured} of {ranks} ranks was measured, with the CPUs of all to itself: what {ranks} "
+        "loaders reach at once is not known",
+        "set loader.ranks to 1, and loader.num_workers and dataloader.demand_samples_per_s to "
+        "those of all ranks together",
+        outcome=Outcome.WARN,
+    )
+    return at_least("dataloader.ranks", measured, ranks, "ranks", alone)
 
 
 def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:

@@ -45,6 +45,7 @@ class DataloaderReading(Reading):
     data: str | None
     data_state: DataState | None
     files: int | None = None
+    ranks: int = Field(description="of the job; one of them was measured")
     num_workers: int
     batch_size: int
     window_s: float = 0.0

@@ -33,7 +33,7 @@ def observe(unit: Unit) -> DriverCudaReading:
     """Read what is known, load libcuda, start CUDA, run a kernel; each step only if it can."""
     reading = _known(unit)
     unit.emit(reading)
-    if reading.nvml is not None and reading.nvml.state in ("no_answer", "failed"):
+    if reading.nvml is not None and reading.nvml.state == "no_answer":
         # A driver that hangs for NVML hangs for CUDA, and may hold this process for ever.
         unit.ready()
         return reading

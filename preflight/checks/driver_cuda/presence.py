@@ -70,6 +70,12 @@ def _nvml(nvml: Nvml) -> Miss:
             "reset the GPU (nvidia-smi --gpu-reset) or reboot",
             Blame.NODE,
         )
+    if nvml.step == "import pynvml":
+        return Miss(
+            f"{nvml.error}: the GPUs cannot be listed",
+            "install it in the image beside preflight: pip install nvidia-ml-py",
+            Blame.IMAGE, Outcome.ERROR,
+        )  # fmt: skip
     if nvml.state == "failed":
         step = f" (last: {nvml.step})" if nvml.step else ""
         return Miss(

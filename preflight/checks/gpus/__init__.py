@@ -9,6 +9,7 @@ from __future__ import annotations
 from preflight.checks.contract import Check, Unit
 from preflight.checks.gpus.judge import judge
 from preflight.checks.gpus.reading import SHARING, GpusLimits, GpusReading
+from preflight.facts import Facts
 from preflight.gpu_facts import is_gpu_node
 
 
@@ -18,6 +19,7 @@ def observe(unit: Unit) -> GpusReading:
     facts = unit.facts
     return GpusReading(
         gpus=facts.gpus,
+        mine=_mine(facts),
         usable=tuple(device.subject for device in facts.cuda_devices()),
         cuda_visible_devices=facts.environment.get("CUDA_VISIBLE_DEVICES"),
         pci_gpus=len(facts.gpu_host.pci_gpus),
@@ -26,6 +28,14 @@ def observe(unit: Unit) -> GpusReading:
         gpu_sharing=unit.job.gpu_sharing,
         nvml=facts.nvml is not None and facts.nvml.state == "ok",
     )
+
+
+def _mine(facts: Facts) -> tuple[str, ...]:
+    given = {device.gpu.subject for device in facts.cuda_devices()}
+    hidden = facts.environment.get("CUDA_VISIBLE_DEVICES") is not None
+    # One in MIG mode without a slice is no device, but is there to be told of.
+    unsliced = {gpu.subject for gpu in facts.gpus if gpu.mig and not gpu.mig_slices and not hidden}
+    return tuple(gpu.subject for gpu in facts.gpus if gpu.subject in given | unsliced)
 
 
 CHECK = Check(

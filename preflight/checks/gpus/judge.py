@@ -26,9 +26,12 @@ def judge(readings: Sequence[GpusReading], limits: GpusLimits) -> list[Finding]:
             source=limits.source("min_count"),
         )
     ]  # fmt: skip
+    mine = [gpu for gpu in seen.gpus if gpu.subject in seen.mine]
     for gpu in seen.gpus:
+        findings += _lost(gpu) if gpu.error is not None else []
+    for gpu in mine:
         findings += _one(gpu, seen, limits)
-    models = sorted({gpu.name or "without a name" for gpu in seen.gpus if gpu.error is None})
+    models = sorted({gpu.name or "without a name" for gpu in mine})
     mixed = Miss(
         f"the GPUs are of {len(models)} models ({', '.join(models)}): each is judged by its link, "
         "and a job that treats them alike waits for the slowest",
@@ -40,7 +43,7 @@ def judge(readings: Sequence[GpusReading], limits: GpusLimits) -> list[Finding]:
     return findings
 
 
-def _one(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> list[Finding]:
+def _lost(gpu: Gpu) -> list[Finding]:
     where = f" ({gpu.pci_bus_id})" if gpu.pci_bus_id else ""
     known = nvml_codes.explain(gpu.error_code) if gpu.error_code is not None else None
     lost = Miss(
@@ -49,9 +52,13 @@ def _one(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> list[Finding]:
         known.remedy if known else "look for Xid lines in the host's dmesg, then reset or reboot",
         known.blame if known else Blame.NODE,
     )
-    if gpu.error is not None:
-        return [holds("gpus.lost", False, None, lost, subject=gpu.subject)]
-    findings = [holds("gpus.lost", True, gpu.uuid, lost, subject=gpu.subject)]
+    return [holds("gpus.lost", False, None, lost, subject=gpu.subject)]
+
+
+def _one(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> list[Finding]:
+    findings = [
+        Finding(id="gpus.lost", outcome=Outcome.PASS, subject=gpu.subject, observed=gpu.uuid)
+    ]
     if limits.name is not None:
         other = Miss(
             f"{gpu.subject} is a {gpu.name}, and {limits.name} is expected",
@@ -126,10 +133,10 @@ def _too_few(seen: GpusReading, limits: GpusLimits) -> Miss:
     if seen.node == "shared":
         cause = f"{count} of the node's {seen.pci_gpus} GPUs were given to this container"
         return Miss(cause, f"ask for {want} ({ask}), or set gpus.min_count")
-    if seen.pci_gpus == count:
+    if seen.pci_gpus == len(seen.gpus) and not any(gpu.mig for gpu in seen.gpus):
         cause = f"the PCI bus itself shows {count}: a GPU fell off, or there never were {want}"
         remedy = "look for Xid 79 in the host's dmesg and reboot, or correct gpus.min_count"
-        return Miss(cause, remedy, Blame.NODE)
+        return Miss(cause, remedy, Blame.UNKNOWN)
     return Miss(f"CUDA can use {count} GPUs here", f"ask for {want} ({ask}), or set gpus.min_count")
 
 

@@ -38,6 +38,9 @@ class GpusReading(Reading):
     """The GPUs as found."""
 
     gpus: tuple[Gpu, ...]
+    mine: tuple[str, ...] = Field(
+        description="GPUs that CUDA_VISIBLE_DEVICES leaves us, those in MIG without a slice too"
+    )
     usable: tuple[str, ...] = Field(description="the devices that CUDA may use, MIG slices apart")
     cuda_visible_devices: str | None
     pci_gpus: int = Field(description="NVIDIA GPUs on the PCI bus; 0 where it is hidden")

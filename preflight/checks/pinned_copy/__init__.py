@@ -12,7 +12,8 @@ from preflight.checks.pinned_copy.link import no_verdict
 from preflight.checks.pinned_copy.reading import PinnedCopyLimits, PinnedCopyReading
 from preflight.diagnosis.headroom import refusal
 from preflight.facts import Facts
-from preflight.gpu_facts import CudaDevice
+from preflight.gpu_facts import CudaDevice, Gpu
+from preflight.measure.placement import HostMemory, Placement, move_near
 
 
 def observe(unit: Unit) -> PinnedCopyReading:
@@ -27,7 +28,6 @@ def observe(unit: Unit) -> PinnedCopyReading:
     unit.progress("importing torch")
     from preflight.checks.pinned_copy.copying import Copying
     from preflight.measure.device import load
-    from preflight.measure.placement import move_near
 
     # Before torch is there: its threads touch the buffers, and stay where they are started.
     placement = move_near(unit.machine, device.gpu.numa_node)
@@ -36,7 +36,7 @@ def observe(unit: Unit) -> PinnedCopyReading:
     reading = PinnedCopyReading(
         subject=device.subject,
         no_link_verdict=no_verdict(device, unit.facts),
-        host_memory=placement.host_memory,
+        host_memory=host_memory(placement, device.gpu),
         gpu_numa_node=device.gpu.numa_node,
         allowed_cpus=placement.allowed_cpus,
         alone=is_alone(device, unit.facts),
@@ -59,6 +59,18 @@ def check_memory(limits: PinnedCopyLimits, facts: Facts) -> None:
     headroom_gib = facts.memory.headroom_gib
     if refused := refusal(what, need, limits.max_memory_share, headroom_gib):
         raise Unavailable(refused)
+
+
+def host_memory(placement: Placement, gpu: Gpu) -> HostMemory:
+    """Where the buffers will lie; a guest's NUMA nodes need not be the machine's."""
+    hidden = gpu.virtualization == "passthrough" and placement.host_memory == "near"
+    return "unknown" if hidden else placement.host_memory
+
+
+def applies(facts: Facts, limits: PinnedCopyLimits) -> str | None:
+    """Why there is nothing to copy to, where NVML was asked."""
+    nothing = facts.nvml is not None and not facts.cuda_devices()
+    return "NVML lists no GPU that CUDA may use" if nothing else None
 
 
 def is_alone(device: CudaDevice, facts: Facts) -> bool | None:
@@ -93,6 +105,7 @@ CHECK = Check(
     },
     observe=observe,
     judge=judge,
+    applies=applies,
     needs=("driver_cuda", "gpus"),
     fan_out="gpu",
     turns="one_by_one",

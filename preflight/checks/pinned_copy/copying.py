@@ -34,6 +34,7 @@ class Copying:
         self._do("starting CUDA (cuInit)")
         device = cuda.open_device()
         amount = Amount(limits.piece_mib << 20, limits.measure_s, limits.wake_s)
+        self._do("asking NVML for the link")
         copies = Copies(device, amount, open_link(self._gpu.uuid or ""))
         self._pinned(copies)
         if limits.warn_pinned_over_pageable is not None:

@@ -56,7 +56,7 @@ def no_verdict(device: CudaDevice, facts: Facts) -> str | None:
         return "the GPU is joined to the CPU by NVLink-C2C, not by PCIe"
     if gpu.integrated:
         return "the GPU shares the host's memory"
-    if gpu.virtual:
+    if gpu.virtualization == "vgpu":
         return "a virtual GPU shares the link with other guests"
     if "/dev/dxg" in facts.gpu_host.device_nodes:
         return "under WSL copies go through Windows, which limits pinned memory"
