@@ -42,7 +42,8 @@ class CudaDriver(GpuFact):
     cuda_version: str | None = Field(description="newest CUDA it serves, e.g. 13.0")
     init_code: int | None = Field(description="of cuInit; 0 is well, None: no such function")
     init_name: str | None = Field(description="libcuda's own name for that code")
-    device_count: int | None = Field(description="None when cuInit failed")
+    device_count: int | None = Field(description="None when cuInit or the count failed")
+    count_code: int | None = Field(default=None, description="of cuDeviceGetCount, where it failed")
     devices: tuple[CudaGpu, ...]
     unanswered: Mapping[str, str] = Field(
         default={}, description="function: code 1, or missing in an older driver"

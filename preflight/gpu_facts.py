@@ -27,6 +27,9 @@ class PcieLink(GpuFact):
     max_gen: int | None = Field(description="the most that this GPU reaches in this slot")
     max_width: int | None = Field(description="lanes, likewise")
     gpu_max_gen: int | None = Field(description="the most that the GPU alone could do")
+    slot_width: int | None = Field(
+        default=None, description="lanes of the port it hangs on, where sysfs shows it"
+    )
 
 
 class Gpu(GpuFact):
@@ -75,6 +78,7 @@ class Nvml(GpuFact):
     error: str | None = Field(description="the code's name, or what was seen instead")
     step: str | None = Field(description="the call that failed or never came back")
     driver_version: str | None
+    forbidden: int = Field(default=0, description="GPUs that it counts and does not let us open")
     cuda_version: str | None = Field(
         description="of whichever libcuda is loaded, compat or not: judge nothing by it"
     )

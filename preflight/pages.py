@@ -23,6 +23,7 @@ from preflight.settings import (
     validate_file,
 )
 from preflight.settings.schema import schema
+from preflight.settings.sections import DERIVED
 from preflight.settings.tree import SettingsError, did_you_mean
 
 
@@ -52,6 +53,9 @@ def explain(id: str, request: Request) -> str:
         for key, value, origin, source in describe(settings)
         if key.startswith(f"{id}.")
     ]
+    settable = (name for name in check.limits.model_fields if name not in DERIVED)
+    told = {row[0].strip().removeprefix(f"{id}.").partition(".")[0] for row in rows}
+    rows += [(f"  {id}.{name}", "not set", "") for name in settable if rows and name not in told]
     lines += [_columns(rows).rstrip("\n") or "  none: the thresholds have no such section", ""]
     lines.append("findings, and what to do about a miss")
     lines.append(_columns([(f"  {id}.{name}", remedy) for name, remedy in check.findings.items()]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from preflight import checks
 from preflight.checks.contract import Unavailable
@@ -23,6 +23,7 @@ from preflight.machine.root import Root
 from preflight.plan import Plan, UsageError, check_ids, make_job, make_plan, select
 from preflight.run_options import Options
 from preflight.settings import SHIPPED, Settings, resolve
+from preflight.settings.layers import match_gpu, shipped_layers
 
 INVENTORY_LIMIT_S = 20.0
 """Where no thresholds say how long NVML may take (gpus.timeout_s)."""
@@ -31,6 +32,12 @@ INVENTORY_LIMIT_S = 20.0
 _UNKNOWN_GPU = (
     "no threshold file is for {name!r}: its copies are judged by the link they take "
     "(run.unknown_gpu: link-model), and the rate that it trains at is not known"
+)
+
+
+_ORDER_OF_MODELS = (
+    "CUDA_VISIBLE_DEVICES counts, and the GPUs are of several models: CUDA counts the fastest "
+    "first, and here they were counted along the PCI bus; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
 )
 
 
@@ -87,11 +94,29 @@ class Preparation:
             names = {device.gpu.name for device in devices}
             # Mixed models are each judged by their link; a MIG slice is not the whole GPU.
             whole = not any(device.gpu.mig for device in devices)
+            self._note_odd_choices(names)
             if self.settings.gpu == "auto" and len(names) == 1 and whole:
                 self._resolve(name := names.pop())
                 if not any(layer.startswith("gpu/") for layer in self.settings.layers):
                     self.notes.append(_UNKNOWN_GPU.format(name=name))
         return self._facts
+
+    def _note_odd_choices(self, names: Set[str | None]) -> None:
+        named = self.settings.gpu
+        layers = [layer for layer in shipped_layers("gpu", SHIPPED) if layer.path.stem == named]
+        fits = any(match_gpu(name, layers) for name in names if name is not None)
+        if layers and names and not fits:
+            found = ", ".join(sorted(map(str, names)))
+            self.notes.append(f"gpu: {named} was asked for, and the GPUs here are: {found}")
+        environment = self._facts.environment
+        visible = environment.get("CUDA_VISIBLE_DEVICES") or ""
+        by_number = any(entry.strip().isdecimal() for entry in visible.split(","))
+        if (
+            by_number
+            and len({gpu.name for gpu in self._facts.gpus}) > 1
+            and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+        ):
+            self.notes.append(_ORDER_OF_MODELS)
 
     def plan(self) -> Plan:
         """What runs, on what, and what does not apply."""

@@ -132,10 +132,19 @@ def test_a_slow_start_with_a_part_of_a_cpu_is_no_hang() -> None:
         replace(HUNG, went=False, by_total=True),
         replace(HUNG, by_total=True),
         Ended("stopped", 1.0),
-        Ended("died", 1.0, exit_signal=signal.SIGSEGV),
+        Ended("died", 1.0, exit_signal=signal.SIGTERM),
         Ended("raised", 1.0, text="RuntimeError: x"),
     ],
 )
 def test_other_ends_of_a_gpu_check_are_errors(ended: Ended) -> None:
     found = explained(ended, gpu=True, subject="GPU 3")
     assert (found.outcome, found.blame is Blame.NODE) == (Outcome.ERROR, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+def test_a_crash_of_a_gpu_check_is_told_as_the_drivers(number: signal.Signals) -> None:
+    ended = Ended("died", 1.0, exit_signal=number, last_progress="starting CUDA (cuInit)")
+    found = explained(ended, gpu=True, subject="GPU 3")
+    assert (found.outcome, found.blame) == (Outcome.ERROR, Blame.UNKNOWN)
+    assert "starting CUDA (cuInit) on GPU 3 crashed the process" in found.cause
+    assert "loader" not in found.remedy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +19,11 @@ from tests import making
 
 
 def prepared(
-    monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, gpu: str | None = None, thresholds: str = "default"
+    monkeypatch: pytest.MonkeyPatch,
+    *gpus: Gpu,
+    gpu: str | None = None,
+    thresholds: str = "default",
+    environ: Mapping[str, str] | None = None,
 ) -> tuple[Preparation, list[dict[str, Any]]]:
     """A preparation on a node with these GPUs, and the requests that children were given."""
     facts = making.gpu_facts(*gpus)
@@ -35,9 +39,8 @@ def prepared(
         return Ended("done", 0.1, answer=answer)
 
     monkeypatch.setattr(prepare, "run_isolated", run_child)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     options = Options(request=Request(thresholds=thresholds, gpu=gpu), check=("limits",))
-    made = Preparation(options, os.environ, host(), Stop(), lambda check, text: None)
+    made = Preparation(options, environ or {}, host(), Stop(), lambda check, text: None)
     made.settle()
     made.look()
     return made, asked
@@ -80,3 +83,33 @@ def test_where_no_gpu_is_expected_nvml_is_not_asked(
     made, asked = prepared(monkeypatch, gpu=gpu, thresholds=thresholds)
     assert asked == []
     assert made.plan().facts.nvml is None
+
+
+def test_a_named_file_that_is_not_for_these_gpus_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = prepared(monkeypatch, gpu="a100-sxm")
+    assert made.notes == [
+        "gpu: a100-sxm was asked for, and the GPUs here are: NVIDIA H100 80GB HBM3"
+    ]
+    fitting, _ = prepared(monkeypatch, gpu="h100-sxm")
+    assert fitting.notes == []
+
+
+def test_an_unknown_model_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = prepared(monkeypatch, making.gpu(name="NVIDIA Z9000"))
+    (note,) = made.notes
+    assert "'NVIDIA Z9000'" in note and "link-model" in note
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "noted"),
+    [("0", None, True), ("0", "PCI_BUS_ID", False), (None, None, False), ("GPU-", None, False)],
+)
+def test_numbers_among_mixed_models_are_noted(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None, noted: bool
+) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
+    given = {name: value for name, value in environ.items() if value is not None}
+    made, _ = prepared(
+        monkeypatch, making.gpu(0), making.gpu(1, name="NVIDIA A100-SXM4-80GB"), environ=given
+    )
+    assert any("CUDA_DEVICE_ORDER=PCI_BUS_ID" in note for note in made.notes) == noted

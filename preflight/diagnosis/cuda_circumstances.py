@@ -74,10 +74,16 @@ class Around:
     """State of the NVSwitch fabric, as NVML has it."""
     mps: str | None = None
     """CUDA_MPS_PIPE_DIRECTORY of the job."""
+    worked_before: bool = False
+    """CUDA ran on this GPU a moment ago."""
 
 
 def refined(fault: CudaFault, around: Around) -> CudaFault:
     """The fault with cause, remedy and blame as the circumstances have them."""
+    if around.worked_before and fault.code in _GONE:
+        cause = f"the GPU worked a moment ago and no longer does ({fault.title})"
+        remedy = "look for Xid lines in the host's dmesg (79: it fell off the bus), then reboot"
+        return dataclasses.replace(fault, cause=cause, remedy=remedy, blame=Blame.UNKNOWN)
     refine = None if fault.code is None else _REFINE.get(fault.code)
     change = None if refine is None else refine(around)
     if change is None:
@@ -85,6 +91,8 @@ def refined(fault: CudaFault, around: Around) -> CudaFault:
     cause, remedy, blame = change
     return dataclasses.replace(fault, cause=cause, remedy=remedy, blame=blame)
 
+
+_GONE = {100, 101, 304, 999}  # of a GPU that never worked these say that it was not given
 
 _Change = tuple[str, str, Blame]
 
@@ -133,6 +141,8 @@ def _none_found(around: Around) -> _Change | None:
     if around.closed_by_mig:
         cause = f"MIG is on for {', '.join(around.closed_by_mig)}, and no slice of it is ours"
         return cause, A_SLICE, Blame.SETUP
+    if around.visible_devices == "NoDevFiles":  # Slurm's word
+        return "the job asked Slurm for no GPU", "ask for one: --gres=gpu:1", Blame.SETUP
     if around.visible_devices is not None:
         shown = around.visible_devices or '""'
         cause = f"CUDA_VISIBLE_DEVICES={shown} names no GPU that is here"

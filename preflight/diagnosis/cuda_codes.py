@@ -19,9 +19,9 @@ _REPLACE = (
 FAULTS = (
     CudaFault(
         2, "CUDA_ERROR_OUT_OF_MEMORY",
-        "the GPU's memory is full: other processes hold it",
-        "see who is on the GPU (nvidia-smi) and end what was left over",
-        Blame.SHARED, ("out of memory",),
+        "memory was refused: the GPU's is full, or the host had no page-locked memory to give",
+        "see who is on the GPU (nvidia-smi) and how much memory the container may have",
+        Blame.UNKNOWN, ("out of memory",),
     ),
     CudaFault(
         3, "CUDA_ERROR_NOT_INITIALIZED",

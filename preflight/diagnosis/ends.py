@@ -9,6 +9,8 @@ from preflight.ended import Ended
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
 
+_CRASHES = {4, 6, 7, 8, 11}  # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV: of native code
+
 
 @dataclass(frozen=True)
 class Circumstances:
@@ -53,6 +55,8 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     hung = ended.kind == "timeout" and ended.went and not ended.by_total
     if hung and around.gpu and around.cpus >= 1:
         return _gpu_hung(ended, around)
+    if around.gpu and ended.exit_signal in _CRASHES:
+        return _gpu_crashed(ended, around)
     if ended.abandoned_pid is not None:
         cause = (
             f"no answer in {ended.seconds:.0f} s{doing}, and process {ended.abandoned_pid} cannot "
@@ -99,6 +103,8 @@ def _gpu_hung(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, B
     where = f" on {around.subject}" if around.subject else ""
     step = ended.last_progress or "a call of the driver"
     cause = f"{step}{where} did not return in {around.timeout_s:g} s: the driver or the GPU hangs"
+    if around.gpu and ended.exit_signal in _CRASHES:
+        return _gpu_crashed(ended, around)
     if ended.abandoned_pid is not None:
         cause += f", and process {ended.abandoned_pid} cannot be killed: it is stuck in the kernel"
     remedy = (
@@ -106,6 +112,17 @@ def _gpu_hung(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, B
         f"the GPU (nvidia-smi --gpu-reset) or reboot; the limit is {around.check}.timeout_s"
     )
     return Outcome.FAIL, cause, remedy, Blame.NODE
+
+
+def _gpu_crashed(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
+    where = f" on {around.subject}" if around.subject else ""
+    step = ended.last_progress or "a call of the driver"
+    cause = f"{step}{where} crashed the process (signal {ended.exit_signal})"
+    remedy = (
+        "run nvidia-smi and `python -c 'import torch; torch.cuda.init()'` in the same image: a "
+        "libcuda that does not fit the driver crashes both"
+    )
+    return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
 
 
 def _first_line(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from preflight.diagnosis.remedies import MORE_MEMORY, MORE_SHM
+from preflight.diagnosis.remedies import FEWER_BATCHES, MORE_MEMORY, MORE_SHM
 from preflight.outcome import Blame, Outcome
 
 
@@ -34,7 +34,7 @@ FAILURES = (
     Failure(
         name="oom_kill",
         cause="the kernel killed a process of the loader at the container's memory limit",
-        remedy=MORE_MEMORY,
+        remedy=MORE_MEMORY + FEWER_BATCHES,
         blame=Blame.SETUP,
         patterns=("killed by signal: Killed",),  # pytorch/pytorch#8976
         signal=signal.SIGKILL,
@@ -86,7 +86,7 @@ FAILURES = (
     Failure(
         name="address_space",
         cause="memory could not be mapped: the limit on memory or on mappings was reached",
-        remedy=MORE_MEMORY + "; also look at vm.max_map_count and ulimit -v",
+        remedy=MORE_MEMORY + FEWER_BATCHES + "; also look at vm.max_map_count and ulimit -v",
         blame=Blame.SETUP,
         patterns=(
             "Cannot allocate memory",

@@ -11,10 +11,12 @@ MORE_SHM = (
 )
 MORE_MEMORY = (
     "raise the container's memory limit by at least {gib} GiB (docker run --memory; Kubernetes: "
-    "resources.limits.memory), or use fewer workers or a smaller batch"
+    "resources.limits.memory)"
 )
+FEWER_BATCHES = ", or use fewer workers or a smaller batch"
 
 
-def more_memory(missing_gib: float) -> str:
+def more_memory(missing_gib: float, *, or_else: str = FEWER_BATCHES) -> str:
     """MORE_MEMORY with a number that is enough: rounded up to a tenth of a GiB."""
-    return MORE_MEMORY.format(gib=f"{max(1, math.ceil(10 * missing_gib)) / 10:.1f}")
+    more = MORE_MEMORY.format(gib=f"{max(1, math.ceil(10 * missing_gib)) / 10:.1f}")
+    return more + or_else

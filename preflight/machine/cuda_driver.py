@@ -94,13 +94,15 @@ def start(library: Library) -> CudaDriver:
     code = asked("cuInit", [ctypes.c_uint], 0)
     name = None if code is None else _error_name(asked, code)
     count = ctypes.c_int()
-    counted = code == 0 and asked("cuDeviceGetCount", [_INT], ctypes.byref(count)) == 0
+    count_code = asked("cuDeviceGetCount", [_INT], ctypes.byref(count)) if code == 0 else None
+    counted = count_code == 0
     return CudaDriver(
         # 1000 x major + 10 x minor: the documentation of cuDriverGetVersion
         cuda_version=f"{version.value // 1000}.{version.value % 1000 // 10}" if known else None,
         init_code=code,
         init_name=name,
         device_count=count.value if counted else None,
+        count_code=count_code or None,
         devices=tuple(_device(asked, ordinal) for ordinal in range(count.value if counted else 0)),
         unanswered=asked.unanswered,
     )

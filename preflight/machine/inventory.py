@@ -57,7 +57,9 @@ def inventory(
             else _completed(root, reading.gpu())
             for reading in ours
         ]
-        return _answer(nvml, gpus, node(host, gpus, forbidden=len(readings) - len(ours)))
+        forbidden = len(readings) - len(ours)
+        told = nvml.model_copy(update={"forbidden": forbidden})
+        return _answer(told, gpus, node(host, gpus, forbidden=forbidden))
 
     emit(known("no answer: {step}"))
     for reading in _as_they_answer(readings, deadline):
@@ -158,6 +160,10 @@ def _completed(root: Root, gpu: Gpu) -> Gpu:
         part: value if value is not None else getattr(on_bus, part)
         for part, value in gpu.link.model_dump().items()
     }
+    # NVML's width is the card's, whatever the slot has; the port's own is in sysfs.
+    link["slot_width"] = pci.slot_width(root, gpu.pci_bus_id)
+    if link["slot_width"] is not None and link["max_width"] is not None:
+        link["max_width"] = min(link["max_width"], link["slot_width"])
     numa_node = gpu.numa_node
     if numa_node is None:
         numa_node = pci.numa_node(root, gpu.pci_bus_id)

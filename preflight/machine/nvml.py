@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from preflight.gpu_facts import Nvml, PcieLink
+from preflight.machine.pci import WIDTHS
 
 # nvmlReturn_t in nvml.h; a number once given keeps its meaning.
 NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 3, 4, 12, 13
@@ -25,6 +26,7 @@ LINK = {
 }
 """The question for each part of a PcieLink."""
 
+_MOST_GPUS = 256  # many times what any machine has: more is garbage
 _NO_VALUE = {0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
 
 Doing = Callable[[str], None]
@@ -65,7 +67,10 @@ def count(nvml: Nvml, doing: Doing) -> tuple[Nvml, int]:
     """How many GPUs a started NVML has, those that we may not access included."""
     doing("nvmlDeviceGetCount_v2")
     try:
-        return nvml, number(call("nvmlDeviceGetCount"))
+        counted = number(call("nvmlDeviceGetCount"))
+        if counted > _MOST_GPUS:
+            raise Refused(f"{counted} is not a number of GPUs")
+        return nvml, counted
     except Refused as refused:
         versions = nvml.model_dump(include={"driver_version", "cuda_version"})
         return _not_well(refused, "nvmlDeviceGetCount_v2").model_copy(update=versions), 0
@@ -82,7 +87,7 @@ def open_link(uuid: str) -> Callable[[], PcieLink | None]:
         return lambda: None
 
     def ask(*parts: str) -> dict[str, int | None]:
-        return {part: _or_none(partial(_positive, LINK[part], handle)) for part in parts}
+        return {part: _or_none(partial(_link_part, part, handle)) for part in parts}
 
     most = ask("max_gen", "max_width", "gpu_max_gen")
 
@@ -170,8 +175,20 @@ def positive(answer: int) -> int:
     return number(answer)
 
 
-def _positive(question: str, handle: Any) -> int:
-    return positive(call(question, handle))
+def lanes(answer: int) -> int:
+    """A number of PCIe lanes.
+
+    Raises:
+        Refused: no link has so many.
+    """
+    if answer not in WIDTHS:
+        raise Refused(f"no link has {answer} lanes")
+    return answer
+
+
+def _link_part(part: str, handle: Any) -> int:
+    answer = call(LINK[part], handle)
+    return lanes(answer) if part.endswith("width") else positive(answer)
 
 
 def _by_uuid(uuid: str) -> Any:

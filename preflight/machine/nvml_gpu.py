@@ -24,6 +24,7 @@ from preflight.machine.nvml import (
     call,
     constant,
     error_name,
+    lanes,
     number,
     positive,
     text,
@@ -163,11 +164,15 @@ class _Device:
         # Piece by piece: what was answered stands when the next question is not.
         self.found["link"] = _NO_LINK
         for part, question in LINK.items():
-            answer = self._answer(f"link.{part}", partial(self._positive, question))
+            ask = self._width if part.endswith("width") else self._positive
+            answer = self._answer(f"link.{part}", partial(ask, question))
             self.found["link"] = self.found["link"].model_copy(update={part: answer})
 
     def _positive(self, question: str) -> int:
         return positive(self._call(question))
+
+    def _width(self, question: str) -> int:
+        return lanes(self._call(question))
 
     def _numa_node(self) -> int:
         scope = constant("NVML_AFFINITY_SCOPE_NODE")

@@ -15,7 +15,7 @@ _DEVICES = "/sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers; the rest is audio, USB, NVSwitch
 _GT_PER_S = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-_WIDTHS = {1, 2, 4, 8, 12, 16, 32}  # the kernel writes 0, 63 or 255 where it does not know
+WIDTHS = {1, 2, 4, 8, 12, 16, 32}  # the kernel writes 0, 63 or 255 where it does not know
 _DEVICE_NODE = re.compile(r"nvidia(?!-caps).*|dxg|nvhost-.*")
 _KERNEL_MODULE = re.compile(r"^NVRM version:.* Kernel Module.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 
@@ -61,6 +61,11 @@ def link(root: Root, bus_id: str) -> PcieLink:
     )
 
 
+def slot_width(root: Root, bus_id: str) -> int | None:
+    """Lanes of the port that the function hangs on; None where it is hidden, as in a guest."""
+    return _end(root, f"{bus_id}/..", "max")[1]
+
+
 def kernel_module(text: str | None) -> str | None:
     """The version in /proc/driver/nvidia/version, of the proprietary or the open module."""
     match = _KERNEL_MODULE.search(f"{text}\n") if text else None
@@ -76,7 +81,7 @@ def generation(speed: str | None) -> int | None:
 def _end(root: Root, device: str, which: str) -> tuple[int | None, int | None]:
     speed = root.read_text(f"{_DEVICES}/{device}/{which}_link_speed")
     width = integer(_word(root, device, f"{which}_link_width"))
-    return generation(speed), width if width in _WIDTHS else None
+    return generation(speed), width if width in WIDTHS else None
 
 
 def _both(gpu: int | None, slot: int | None) -> int | None:

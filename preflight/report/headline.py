@@ -13,7 +13,7 @@ from preflight.model import Report, Result, judged
 from preflight.outcome import Blame, Outcome, worst
 from preflight.report.numbers import seconds
 from preflight.report.text import one_line
-from preflight.report.wording import decisive, reading_of, seen
+from preflight.report.wording import decisive, reading_of, seen, which_gpu
 
 USAGE, UNDECIDED, INTERRUPTED = 2, 3, (130, 143)
 NAME_CHARACTERS = 40
@@ -55,7 +55,9 @@ def reason(report: Report) -> str:
     if result is None or result.outcome is Outcome.PASS:
         return ""
     said = result.outcome
-    sentence = f"{result.check}: {seen(decisive(result))}"
+    finding = decisive(result)
+    gpu = f" {which}" if (which := which_gpu(finding)) else ""
+    sentence = f"{result.check}{gpu}: {seen(finding)}"
     if verdict(report) == "UNDECIDED" and said is not Outcome.ERROR and not judged(report.results):
         return f"nothing was judged; {sentence}"
     return sentence

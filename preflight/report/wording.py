@@ -6,7 +6,6 @@ Nothing is judged here, and nothing is cleaned: whoever prints a sentence cleans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from typing import Any, TypeGuard
 
 from preflight.model import Finding, Report, Result, Scalar
@@ -52,9 +51,12 @@ def alike(result: Result) -> list[list[Finding]]:
     """The problems, those in one group that differ only in subject and number (eight GPUs)."""
 
     def key(finding: Finding) -> tuple[Any, ...]:
-        return finding.outcome, finding.waived, finding.would_be, explanation(finding)
+        return finding.outcome, finding.waived, finding.would_be, *explanation(finding)
 
-    return [list(group) for _, group in groupby(problems(result), key)]
+    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    for finding in problems(result):
+        groups.setdefault(key(finding), []).append(finding)
+    return list(groups.values())
 
 
 def worst_first(report: Report) -> list[Result]:
@@ -74,7 +76,16 @@ def row(result: Result) -> str:
     if more > 0:
         notes.append(f"{more} more below")
     note = ", ".join(note for note in notes if note)
-    return (text if whole else f"{name(finding, result.check)}: {text}") + (note and f" ({note})")
+    gpu = f" {which}" if (which := which_gpu(finding)) else ""
+    text = text if whole else f"{name(finding, result.check)}{gpu}: {text}"
+    return text + (note and f" ({note})")
+
+
+def which_gpu(finding: Finding) -> str:
+    """E.g. "[GPU 5]", of a miss on one of them whose sentence does not name it."""
+    subject = finding.subject or ""
+    named = subject.startswith("GPU ") and subject not in (finding.cause or "")
+    return f"[{subject}]" if named and finding.outcome is not Outcome.PASS else ""
 
 
 def title(finding: Finding) -> str:

@@ -19,6 +19,7 @@ from preflight.measure import device as cuda
 from preflight.measure.device import Copy, DeviceError
 from preflight.measure.placement import ranges
 from preflight.model import Rate
+from preflight.outcome import Outcome
 from preflight.scratch import Scratch
 from tests import making
 
@@ -125,9 +126,17 @@ def test_a_healthy_gpu_passes() -> None:
             GEN3_X8, {}, "link_below_capability", "fail", "node",
             "stayed at Gen3 x8 during the copy, though GPU and slot reach Gen5 x16",
         ),
-        ({"link": link(5, 8)}, {}, "link_below_capability", "warn", "unknown", "the copies reach"),
         (
-            {"link": link(5, 8), "h2d_gb_per_s": rate(28.0)}, {}, "link_below_capability", "warn",
+            {"link": link(5, 8, slot_width=16)}, {}, "link_below_capability", "warn", "unknown",
+            "the copies reach",
+        ),
+        (
+            {"link": link(5, 8)}, {}, "link_below_capability", "warn", "unknown",
+            "the slot's own width is not to be seen",
+        ),
+        (
+            {"link": link(5, 8, slot_width=16), "h2d_gb_per_s": rate(28.0)}, {},
+            "link_below_capability", "warn",
             "unknown", "the copies reach",
         ),
         (
@@ -150,7 +159,7 @@ def test_a_healthy_gpu_passes() -> None:
         ),
         (
             {"error": "CUDA out of memory", "error_step": "copying"}, {}, "copied", "fail",
-            "shared", "memory is full",
+            "unknown", "memory was refused",
         ),
     ],
 )  # fmt: skip
@@ -170,7 +179,6 @@ def test_misses(
         (MIG, "d2h_fraction", "MIG slice"),
         (MIG, "link_below_capability", "MIG slice"),
         (MIG, "pageable_ratio", "MIG slice"),
-        ({"link": None, "link_seen": None}, "h2d_fraction", "neither NVML nor the node's files"),
         ({"link": None, "link_seen": None}, "link_below_capability", "NVML does not tell"),
         ({"link": link(1, 16), "link_seen": "idle"}, "link_below_capability", "NVML does not tell"),
         ({"link": link(2, 16, max_gen=2)}, "h2d_fraction", "no limits for a link of Gen2 x16"),
@@ -337,7 +345,14 @@ def test_without_a_device_there_is_nothing_to_measure(observed: Any) -> None:
 )
 def test_who_else_is_there(changes: dict[str, Any], node: str | None, alone: bool | None) -> None:
     facts = making.gpu_facts(making.gpu(**changes), node=node)
-    assert is_alone(facts.cuda_devices()[0], facts) is alone
+    assert is_alone(facts.cuda_devices()[0], facts, shared=False) is alone
+
+
+def test_others_may_hide_where_they_are_allowed_or_sit_on_another_gpu() -> None:
+    facts = making.gpu_facts()
+    assert is_alone(facts.cuda_devices()[0], facts, shared=True) is None
+    beside = making.gpu_facts(making.gpu(0), making.gpu(1, processes=(17,)))
+    assert is_alone(beside.cuda_devices()[0], beside, shared=False) is False
 
 
 def test_processes_that_would_not_fit_are_not_started() -> None:
@@ -347,3 +362,26 @@ def test_processes_that_would_not_fit_are_not_started() -> None:
     small = eight.memory.model_copy(update={"headroom_gib": 6.0})
     with pytest.raises(Unavailable, match=r"8 processes x 0.6 GiB \+ 0.50 GiB.*docker run --mem"):
         check_memory(held, eight.model_copy(update={"memory": small}))
+
+
+def changed(**fields: Any) -> PinnedCopyReading:
+    return HEALTHY.model_copy(update=fields)
+
+
+def test_a_link_that_nobody_tells_is_a_warning_with_the_rate() -> None:
+    (found,) = [
+        f
+        for f in CHECK.judge([changed(link=None, link_seen=None)], making.limits("pinned_copy"))
+        if f.id == "pinned_copy.h2d_fraction"
+    ]
+    assert (found.outcome, found.observed, found.unit) == (Outcome.WARN, 55.0, "GB/s")
+
+
+def test_a_median_that_hides_crawling_pieces_is_a_warning() -> None:
+    def steady(low: float) -> Any:
+        crawling = rate(55.0).model_copy(update={"low": low})
+        found = CHECK.judge([changed(h2d_gb_per_s=crawling)], making.limits("pinned_copy"))
+        return next(finding for finding in found if finding.id == "pinned_copy.steady")
+
+    assert steady(54.0).outcome is Outcome.PASS
+    assert (steady(2.0).outcome, steady(2.0).observed) == (Outcome.WARN, 2.0)

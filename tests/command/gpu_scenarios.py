@@ -54,6 +54,8 @@ class Node:
     """Functions that the libraries do not have."""
     device_nodes: tuple[str, ...] = ("nvidiactl", "nvidia-uvm", "nvidia0")
     others_on_bus: int = 0
+    slot_width: int | None = 16
+    """Lanes of the port each GPU hangs on; None: hidden, as in a guest."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
 
     def but(self, **changes: Any) -> Node:
@@ -101,9 +103,18 @@ class Node:
         )
         files["sys/devices/system/node/node0/cpulist"] = "0-1023\n"
         for index in range(len(self.gpus) + self.others_on_bus):
-            function = f"sys/bus/pci/devices/{bus_id(index)}"
+            port = f"sys/devices/pci0000:{index:02x}/port"
+            function = f"{port}/{bus_id(index)}"
             files |= {f"{function}/vendor": "0x10de\n", f"{function}/class": "0x030200\n"}
+            if self.slot_width is not None:
+                files[f"{port}/max_link_width"] = f"{self.slot_width}\n"
+                files[f"{port}/max_link_speed"] = "32.0 GT/s PCIe\n"
         (root / "dev").mkdir(parents=True)
+        devices = root / "sys/bus/pci/devices"
+        devices.mkdir(parents=True)
+        for index in range(len(self.gpus) + self.others_on_bus):
+            target = f"../../../devices/pci0000:{index:02x}/port/{bus_id(index)}"
+            (devices / bus_id(index)).symlink_to(target)
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
@@ -214,6 +225,13 @@ GEN5_AT_GEN3 = Node().gpu(
 
 X16_AT_X8 = Node().gpu(0, link_width=8, pinned_h2d_gb_per_s=27.0, pinned_d2h_gb_per_s=27.4)
 
+T4_IN_AN_X8_SLOT = Node(slot_width=8).gpu(
+    0, name="Tesla T4", capability="7.5", link_gen_busy=3, link_max_gen=3, link_gpu_max_gen=3,
+    link_width=8, pinned_h2d_gb_per_s=5.83, pinned_d2h_gb_per_s=6.14, pageable_h2d_gb_per_s=5.0,
+    fabric=0,
+)  # fmt: skip
+"""NVML tells the card's 16 lanes as the most, whatever the slot has."""
+
 IN_A_GEN4_SLOT = Node().gpu(
     0, link_gen_busy=4, link_max_gen=4, pinned_h2d_gb_per_s=25.5, pinned_d2h_gb_per_s=25.9
 )
@@ -222,6 +240,12 @@ LINK_READ_LOW = Node().gpu(0, link_gen_busy=4)
 """NVML says less than the copies prove: one witness against the link."""
 
 SLOW = Node().gpu(0, pinned_h2d_gb_per_s=31.0, pinned_d2h_gb_per_s=30.0)
+
+FORBIDDEN = EIGHT.but(
+    told={f"gpu{index}.nvmlDeviceGetHandleByIndex": 4 for index in range(2, 8)},
+    device_nodes=("nvidiactl", "nvidia-uvm", *(f"nvidia{index}" for index in range(8))),
+)
+"""A Slurm job: all device nodes are there, and the cgroup denies six."""
 
 TWO_OF_EIGHT = TWO.but(others_on_bus=6)
 

@@ -181,6 +181,18 @@ CASES = {
         nodes.TWO_OF_EIGHT, "gpus.count", "fail", "setup", "2 of the node's 8 GPUs",
         "ask for 8.*gpu:8", options=("--set=gpus.min_count=8",),
     ),
+    "six forbidden": Case(
+        nodes.FORBIDDEN, "gpus.count", "fail", "setup", "2 of 8 GPUs were given to us",
+        "ask for 8.*gpu:8", options=("--set=gpus.min_count=8",),
+    ),
+    "x8 in a guest": Case(
+        nodes.X16_AT_X8.but(slot_width=None), "pinned_copy.link_below_capability", "warn",
+        "unknown", "slot's own width is not to be seen", "reseat", "GPU 0",
+    ),
+    "crashing libcuda": Case(
+        nodes.HEALTHY.but(told={"cuInit": "crash"}), "driver_cuda.completed", "error", "unknown",
+        "starting CUDA.*crashed the process", "nvidia-smi", "GPU 0",
+    ),
     "two of eight named": Case(
         nodes.EIGHT.but(environment={"CUDA_VISIBLE_DEVICES": "0,1"}), "gpus.count", "fail",
         "setup", "CUDA_VISIBLE_DEVICES='0,1' leaves 2 of the 8", "unset it",
@@ -268,6 +280,7 @@ HEALTHY = {
     "two given of eight": nodes.TWO_OF_EIGHT,
     "an unknown model": nodes.UNKNOWN_MODEL,
     "A100": nodes.several(nodes.A100),
+    "T4 in an x8 slot": nodes.T4_IN_AN_X8_SLOT,
     "passed through to a guest": nodes.HEALTHY.gpu(0, virtualization=1),
 }
 

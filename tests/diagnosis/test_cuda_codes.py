@@ -16,7 +16,7 @@ NODE, IMAGE, SETUP, SHARED, UNKNOWN = (
 
 # Code, what cudaGetErrorString of CUDA 13.0 says, and who is blamed when nothing else is known.
 RUNTIME_WORDS = [
-    (2, "out of memory", SHARED),
+    (2, "out of memory", UNKNOWN),
     (3, "initialization error", NODE),
     (34, "CUDA driver is a stub library", IMAGE),
     (35, "CUDA driver version is insufficient for CUDA runtime version", UNKNOWN),
@@ -116,6 +116,10 @@ GPU_NODES = ("/dev/nvidia0", "/dev/nvidiactl")
         (46, {"compute_mode": "default", "mps": "/tmp/mps"}, SHARED, "/tmp/mps"),
         (100, {"broken_gpus": ("GPU 3 GPU is lost",), "visible_devices": "0"}, NODE, "is lost"),
         (100, {"closed_by_mig": ("GPU 0",)}, SETUP, "MIG is on for GPU 0, and no slice"),
+        (100, {"visible_devices": "NoDevFiles"}, SETUP, "asked Slurm for no GPU"),
+        (100, {"worked_before": True}, UNKNOWN, "worked a moment ago"),
+        (999, {"worked_before": True}, UNKNOWN, "worked a moment ago"),
+        (719, {"worked_before": True}, NODE, "broke off"),
         (100, {"visible_devices": ""}, SETUP, 'CUDA_VISIBLE_DEVICES="" names no GPU'),
         (100, {"visible_devices": "9"}, SETUP, "CUDA_VISIBLE_DEVICES=9 names no GPU"),
         (100, {"listed": True, "visible_devices": "0"}, SETUP, "cannot open it"),

@@ -55,6 +55,7 @@ def test_a_driver_that_works(tmp_path: Path) -> None:
     unanswered = driver.pop("unanswered")
     assert driver == {
         "cuda_version": "13.0", "init_code": 0, "init_name": None, "device_count": 2,
+        "count_code": None,
     }  # fmt: skip
     assert devices == [
         {

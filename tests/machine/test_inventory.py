@@ -301,3 +301,31 @@ def test_a_crash_is_told_although_gpus_had_answered() -> None:
 def test_a_code_stands_although_the_process_ended_badly_after_it() -> None:
     lost = WELL.model_copy(update={"state": "error", "code": 18, "error": "x", "step": INIT})
     assert answered(Ended("died", 2.0, answer=partial(lost)), 20.0) == (lost, (), None)
+
+
+def test_the_slots_own_width_bounds_what_nvml_calls_the_most(use: Any, tmp_path: Path) -> None:
+    """NVML's is the card's; the port is the folder that the device's link leads into."""
+    port = "/sys/devices/pci0000:1a/port"
+    root = write_machine(
+        tmp_path,
+        {f"{port}/max_link_width": "8\n", f"{port}/max_link_speed": "32.0 GT/s PCIe\n",
+         f"{port}/0000:1b:00.0/vendor": "0x10de\n", f"{port}/0000:1b:00.0/class": "0x030200\n"},
+    )  # fmt: skip
+    devices = tmp_path / "sys/bus/pci/devices"
+    devices.mkdir(parents=True)
+    (devices / "0000:1b:00.0").symlink_to("../../../devices/pci0000:1a/port/0000:1b:00.0")
+    use(FakeGpu(0))
+    (gpu,) = Taken(root).gpus
+    assert (gpu.link.max_width, gpu.link.slot_width) == (8, 8)
+
+
+def test_a_count_that_no_machine_has_is_refused(use: Any) -> None:
+    use(FakeGpu(0), nvmlDeviceGetCount=3000)
+    taken = Taken()
+    assert (taken.nvml.state, taken.gpus) == ("failed", ())
+    assert "3000 is not a number of GPUs" in (taken.nvml.error or "")
+
+
+def test_gpus_that_may_not_be_opened_are_counted(use: Any) -> None:
+    use(FakeGpu(0), FakeGpu(1, {"nvmlDeviceGetHandleByIndex": refused(4)}))
+    assert Taken().nvml.forbidden == 1

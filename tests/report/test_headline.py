@@ -161,3 +161,15 @@ def test_a_fail_that_blames_the_node_is_a_plain_one():
         settings=settings(exit_on="node"),
     )  # fmt: skip
     assert headline(shown) == "FAIL node gpu-b17: driver_cuda: 999: the driver does not start"
+
+
+def test_a_miss_on_one_gpu_names_it():
+    slow = Finding(
+        id="pinned_copy.h2d_fraction", outcome=Outcome.FAIL, subject="GPU 5", observed=12.0,
+        comparison="at_least", limit=40.8, unit="GB/s", cause="slow", remedy="reseat it",
+        blame=Blame.NODE,
+    )  # fmt: skip
+    shown = report(result("pinned_copy", Outcome.FAIL, slow), outcome=Outcome.FAIL, exit_code=1)
+    assert headline(shown) == (
+        "FAIL node gpu-b17: pinned_copy [GPU 5]: 12 GB/s of 40.8 needed; reseat it"
+    )

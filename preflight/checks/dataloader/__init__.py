@@ -12,6 +12,7 @@ from preflight.checks.contract import Check, Unavailable, Unit
 from preflight.checks.dataloader.judge import judge
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading, limit_of
 from preflight.diagnosis.headroom import refusal
+from preflight.diagnosis.remedies import FEWER_BATCHES
 from preflight.facts import Facts
 from preflight.job import Job
 
@@ -66,7 +67,10 @@ def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:
         f"{limits.main_memory_gib:g}) + {batches:.2f} GiB of batches"
     )
     headroom_gib = facts.memory.headroom_gib
-    if refused := refusal(what, workers + batches, limits.max_memory_share, headroom_gib):
+    refused = refusal(
+        what, workers + batches, limits.max_memory_share, headroom_gib, or_else=FEWER_BATCHES
+    )
+    if refused is not None:
         raise Unavailable(refused)
 
 

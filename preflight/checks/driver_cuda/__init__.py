@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from preflight.checks.contract import Check, Unavailable, Unit
-from preflight.checks.driver_cuda.coverage import coverage
+from preflight.checks.driver_cuda.coverage import coverage, version_numbers
 from preflight.checks.driver_cuda.judge import judge
 from preflight.checks.driver_cuda.reading import DriverCudaLimits, DriverCudaReading
 from preflight.diagnosis.cuda_circumstances import ASK_FOR_GPUS
@@ -77,7 +77,7 @@ def _known(unit: Unit) -> DriverCudaReading:
     told = nvml.driver_version if nvml is not None else None
     return DriverCudaReading(
         subject=unit.subject,
-        driver_version=told or facts.gpu_host.kernel_module,
+        driver_version=told if version_numbers(told) else facts.gpu_host.kernel_module or told,
         nvml=nvml,
         gpu_host=facts.gpu_host,
         gpu=mine.gpu if mine else None,

@@ -77,7 +77,7 @@ def _code(seen: DriverCudaReading) -> int | None:
     driver = seen.driver
     if driver is None or driver.init_code != 0:
         return driver.init_code if driver else None
-    return 0 if driver.devices else _NO_DEVICE
+    return driver.count_code or (0 if driver.devices else _NO_DEVICE)
 
 
 def _started(seen: DriverCudaReading, limits: DriverCudaLimits, subject: str | None) -> Finding:

@@ -67,7 +67,8 @@ def _nvml(nvml: Nvml) -> Miss:
         return Miss(
             f"the NVIDIA driver hangs: {step} never came back ({seen})",
             "take the node out of service and look for Xid and NVRM lines in the host's dmesg; "
-            "reset the GPU (nvidia-smi --gpu-reset) or reboot",
+            "reset the GPU (nvidia-smi --gpu-reset) or reboot; a driver that only starts slowly is "
+            "kept loaded by nvidia-smi -pm 1, and the limit is gpus.timeout_s",
             Blame.NODE,
         )
     if nvml.step == "import pynvml":

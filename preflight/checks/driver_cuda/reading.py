@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from preflight.checks.contract import Limits, Reading
+from preflight.checks.driver_cuda.coverage import version_numbers
 from preflight.cuda_facts import CudaDriver, CudaLibrary
 from preflight.facts import Torch
 from preflight.gpu_facts import Gpu, GpuHost, Nvml
@@ -85,5 +86,5 @@ class DriverCudaReading(Reading):
         library = self.library
         if library is None or not library.loaded:
             return False
-        versions = (library.version, self.driver_version)
-        return library.compat or (None not in versions and versions[0] != versions[1])
+        ours, driver = version_numbers(library.version), version_numbers(self.driver_version)
+        return library.compat or bool(ours and driver and ours != driver)

@@ -23,6 +23,7 @@ def observe(unit: Unit) -> GpusReading:
         usable=tuple(device.subject for device in facts.cuda_devices()),
         cuda_visible_devices=facts.environment.get("CUDA_VISIBLE_DEVICES"),
         pci_gpus=len(facts.gpu_host.pci_gpus),
+        forbidden=facts.nvml.forbidden if facts.nvml else 0,
         gpu_nodes=sum(map(is_gpu_node, facts.gpu_host.device_nodes)),
         node=facts.node,
         gpu_sharing=unit.job.gpu_sharing,

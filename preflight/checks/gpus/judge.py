@@ -43,6 +43,11 @@ def judge(readings: Sequence[GpusReading], limits: GpusLimits) -> list[Finding]:
     return findings
 
 
+def _blame_of_loss(gpu: Gpu) -> Blame:
+    """Of a GPU that does not answer at all the node, else as the code has it."""
+    return Blame.NODE if gpu.error_code is None else nvml_codes.explain(gpu.error_code).blame
+
+
 def _lost(gpu: Gpu) -> list[Finding]:
     where = f" ({gpu.pci_bus_id})" if gpu.pci_bus_id else ""
     known = nvml_codes.explain(gpu.error_code) if gpu.error_code is not None else None
@@ -50,7 +55,7 @@ def _lost(gpu: Gpu) -> list[Finding]:
         f"{gpu.subject}{where} does not answer NVML: {gpu.error}"
         + (f": {known.cause}" if known else ""),
         known.remedy if known else "look for Xid lines in the host's dmesg, then reset or reboot",
-        known.blame if known else Blame.NODE,
+        _blame_of_loss(gpu),
     )
     return [holds("gpus.lost", False, None, lost, subject=gpu.subject)]
 
@@ -94,6 +99,9 @@ def _mig(gpu: Gpu) -> list[Finding]:
 
 def _foreign(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> Finding:
     id, used, pids = "gpus.foreign_processes", gpu.memory_used_gib, gpu.processes
+    if gpu.mig:
+        cause = "a MIG slice is one's own; the card's other slices may be in use"
+        return _unknown(id, gpu, cause)
     if pids is None and used is None:
         return _unknown(id, gpu, "NVML tells neither processes nor memory in use")
     busy = Miss("", f"stop them or wait for their end, {SHARING}", Blame.SHARED, Outcome.ERROR)
@@ -117,16 +125,23 @@ def _foreign(gpu: Gpu, seen: GpusReading, limits: GpusLimits) -> Finding:
 def _too_few(seen: GpusReading, limits: GpusLimits) -> Miss:
     count, want = len(seen.usable), limits.min_count
     ask = f"docker run --gpus all; Kubernetes: nvidia.com/gpu: {want}; Slurm: --gres=gpu:{want}"
-    lost = [gpu.subject for gpu in seen.gpus if gpu.error is not None]
+    lost = [gpu for gpu in seen.gpus if gpu.error is not None]
     if lost:
-        cause = f"{count} GPUs can be used; {', '.join(lost)} cannot: see gpus.lost"
-        return Miss(cause, "mend them, or set gpus.min_count to what is left", Blame.NODE)
+        names = ", ".join(gpu.subject for gpu in lost)
+        cause = f"{count} GPUs can be used; {names} cannot: see gpus.lost"
+        blames = {_blame_of_loss(gpu) for gpu in lost}
+        blame = Blame.NODE if Blame.NODE in blames else Blame.SETUP
+        return Miss(cause, "mend them, or set gpus.min_count to what is left", blame)
     if count < len(seen.gpus) and seen.cuda_visible_devices is not None:
         cause = (
             f"CUDA_VISIBLE_DEVICES={seen.cuda_visible_devices!r} leaves {count} of the "
             f"{len(seen.gpus)} GPUs that NVML shows"
         )
         return Miss(cause, "unset it, or set gpus.min_count to what this job is given")
+    if seen.forbidden:
+        all_of = len(seen.gpus) + seen.forbidden
+        cause = f"{len(seen.gpus)} of {all_of} GPUs were given to us; NVML may not open the others"
+        return Miss(cause, f"ask for {want} ({ask}), or set gpus.min_count")
     if seen.gpu_nodes > len(seen.gpus):
         cause = f"{seen.gpu_nodes} GPUs have a device node here, and NVML lists {len(seen.gpus)}"
         return Miss(cause, "look for Xid 79 in the host's dmesg, then reboot the node", Blame.NODE)

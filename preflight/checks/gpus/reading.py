@@ -44,6 +44,7 @@ class GpusReading(Reading):
     usable: tuple[str, ...] = Field(description="the devices that CUDA may use, MIG slices apart")
     cuda_visible_devices: str | None
     pci_gpus: int = Field(description="NVIDIA GPUs on the PCI bus; 0 where it is hidden")
+    forbidden: int = Field(description="GPUs that NVML counts and does not let us open")
     gpu_nodes: int = Field(description="/dev/nvidia0, /dev/nvidia1, ...")
     node: Literal["exclusive", "shared"] | None
     gpu_sharing: Literal["exclusive", "shared"]

@@ -39,7 +39,7 @@ def observe(unit: Unit) -> PinnedCopyReading:
         host_memory=host_memory(placement, device.gpu),
         gpu_numa_node=device.gpu.numa_node,
         allowed_cpus=placement.allowed_cpus,
-        alone=is_alone(device, unit.facts),
+        alone=is_alone(device, unit.facts, shared=unit.job.gpu_sharing == "shared"),
     )
     return Copying(unit, device, reading).run()
 
@@ -73,11 +73,15 @@ def applies(facts: Facts, limits: PinnedCopyLimits) -> str | None:
     return "NVML lists no GPU that CUDA may use" if nothing else None
 
 
-def is_alone(device: CudaDevice, facts: Facts) -> bool | None:
-    """Whether nobody else uses the GPU or may use others of the node; None where it is not told."""
-    if device.gpu.processes or facts.node == "shared":
+def is_alone(device: CudaDevice, facts: Facts, *, shared: bool) -> bool | None:
+    """Whether nobody else uses the node's GPUs; None where it is not told.
+
+    `shared`: the thresholds allow others on the GPU, whose processes may be hidden from us.
+    """
+    if facts.node == "shared" or any(gpu.processes for gpu in facts.gpus):
         return False
-    return None if device.gpu.processes is None or facts.node is None else True
+    untold = device.gpu.processes is None or facts.node is None or shared
+    return None if untold else True
 
 
 CHECK = Check(
@@ -99,6 +103,7 @@ CHECK = Check(
         "d2h_fraction": "give the container CPUs of the GPU's NUMA node; else look at the node",
         "h2d_floor": "compare the node with a good one, or correct min_h2d_gb_per_s",
         "d2h_floor": "compare the node with a good one, or correct min_d2h_gb_per_s",
+        "steady": "repeat on the idle node, then look for PCIe errors in the host's dmesg",
         "verified": "take the node out of service",
         "pageable_ratio": "look at the IOMMU and at the NUMA node of host memory",
         "link_below_capability": "reseat the GPU or its riser; set the slot's speed in the BIOS",

@@ -56,6 +56,7 @@ def _of_slow(seen: PinnedCopyReading) -> tuple[str, str, Blame]:
             ("which NUMA node host memory is on", seen.host_memory == "unknown"),
             ("whether others use the node's GPUs", seen.alone is None),
             ("the link during the copy", seen.link_seen != "during the copy"),
+            ("what link GPU and slot could have", _unknown_best(seen)),
         )
         if open_question
     ]
@@ -65,6 +66,10 @@ def _of_slow(seen: PinnedCopyReading) -> tuple[str, str, Blame]:
         return why, remedy, Blame.UNKNOWN
     why = "nothing else was on the GPUs, host memory is near, and the link ran at its full speed"
     return why + _slower_slot(seen), _LOOK_AT_THE_NODE, Blame.NODE
+
+
+def _unknown_best(seen: PinnedCopyReading) -> bool:
+    return seen.link is not None and None in (seen.link.max_gen, seen.link.max_width)
 
 
 def of_reduced_link(seen: PinnedCopyReading, full_link_gives: float | None) -> Miss:
@@ -80,6 +85,9 @@ def of_reduced_link(seen: PinnedCopyReading, full_link_gives: float | None) -> M
     )
     if full_link_gives is None:
         return Miss(seen_at, _LOOK_AT_THE_LINK, Blame.UNKNOWN, Outcome.WARN)
+    if link.gen == link.max_gen and link.slot_width is None:
+        doubt = "the slot's own width is not to be seen, and may be no more"
+        return Miss(f"{seen_at}; {doubt}", _LOOK_AT_THE_LINK, Blame.UNKNOWN, Outcome.WARN)
     rates = (seen.h2d_gb_per_s, seen.d2h_gb_per_s)
     slow = all(rate is not None and rate.value < full_link_gives for rate in rates)
     if slow and seen.host_memory != "far" and seen.alone is not False:

@@ -59,7 +59,9 @@ class Copying:
     def _link(self, copies: Copies) -> dict[str, PcieLink | str | None]:
         link = copies.link()
         if link is not None:
-            return {"link": link, "link_seen": "during the copy"}
+            # What slot and card can do was found out before, with the slot's own word.
+            most = {"max_width": self._gpu.link.max_width, "slot_width": self._gpu.link.slot_width}
+            return {"link": link.model_copy(update=most), "link_seen": "during the copy"}
         idle = self._gpu.link
         if idle.gen is None or idle.width is None:
             return {}

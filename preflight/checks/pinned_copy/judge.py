@@ -11,7 +11,9 @@ from preflight.checks.pinned_copy.cause import (
     of_slow,
     slower_slot,
 )
+from preflight.checks.pinned_copy.fraction import fraction, skipped, steady
 from preflight.checks.pinned_copy.reading import PinnedCopyLimits, PinnedCopyReading
+from preflight.diagnosis.cuda_circumstances import Around
 from preflight.diagnosis.cuda_codes import explain
 from preflight.judge import Miss, at_least, holds, missed
 from preflight.model import Finding, Rate
@@ -29,8 +31,9 @@ def _judge_gpu(seen: PinnedCopyReading, limits: PinnedCopyLimits) -> list[Findin
     findings = []
     for direction, rate in (("h2d", seen.h2d_gb_per_s), ("d2h", seen.d2h_gb_per_s)):
         if rate is not None:
-            findings.append(_fraction(direction, rate, seen, limits))
+            findings.append(fraction(direction, rate, seen, limits))
             findings += _floor(direction, rate, seen, limits)
+    findings += steady(seen, limits)
     findings.append(_verified(seen))
     findings += _pageable_ratio(seen, limits)
     findings.append(_link_below_capability(seen, limits))
@@ -38,46 +41,12 @@ def _judge_gpu(seen: PinnedCopyReading, limits: PinnedCopyLimits) -> list[Findin
 
 
 def _refused(seen: PinnedCopyReading) -> Finding:
-    fault = explain(seen.error_code, seen.error or "")
+    fault = explain(seen.error_code, seen.error or "", Around(worked_before=True))
     finding = Finding(
         id="pinned_copy.copied", outcome=Outcome.PASS, subject=seen.subject, observed=fault.title
     )
     cause = f"{fault.cause} (while {seen.error_step})"
     return missed(finding, Miss(cause, fault.remedy, fault.blame, fault.outcome))
-
-
-def _fraction(
-    direction: str, rate: Rate, seen: PinnedCopyReading, limits: PinnedCopyLimits
-) -> Finding:
-    """The rate against the link model: under one fraction it fails, under the other it warns."""
-    id = f"pinned_copy.{direction}_fraction"
-    if seen.no_link_verdict is not None:
-        return _skipped(id, seen, seen.no_link_verdict)
-    if seen.link is None:
-        return _skipped(id, seen, "neither NVML nor the node's files tell the GPU's PCIe link")
-    gen, width = seen.link.gen, seen.link.width
-    full = link.model_gb_per_s(gen, width, limits)
-    passed = None
-    for key, fractions, outcome in (
-        ("min_fraction_of_link_by_gen", limits.min_fraction_of_link_by_gen, Outcome.FAIL),
-        ("warn_fraction_of_link_by_gen", limits.warn_fraction_of_link_by_gen, Outcome.WARN),
-    ):
-        fraction = fractions.get(str(gen))
-        if full is None or fraction is None:
-            continue
-        under = (
-            f"under {fraction:.0%} of the {full:g} GB/s that a link of {link.name(gen, width)} "
-            "carries"
-        )
-        finding = at_least(
-            id, rate.value, round(fraction * full, 2), "GB/s", of_slow(seen, under, outcome),
-            subject=seen.subject, source=limits.source(f"{key}.{gen}"),
-        )  # fmt: skip
-        if finding.outcome is outcome:
-            return finding
-        passed = passed or finding
-    nothing = f"there are no limits for a link of {link.name(gen, width)}"
-    return passed or _skipped(id, seen, nothing)
 
 
 def _floor(
@@ -119,7 +88,7 @@ def _pageable_ratio(seen: PinnedCopyReading, limits: PinnedCopyLimits) -> list[F
         return []
     id = "pinned_copy.pageable_ratio"
     if seen.no_link_verdict is not None:
-        return [_skipped(id, seen, seen.no_link_verdict)]
+        return [skipped(id, seen, seen.no_link_verdict)]
     ratio = round(pinned.value / pageable.value, 2)
     source = limits.source("warn_pinned_over_pageable")
     return [
@@ -133,16 +102,12 @@ def _pageable_ratio(seen: PinnedCopyReading, limits: PinnedCopyLimits) -> list[F
 def _link_below_capability(seen: PinnedCopyReading, limits: PinnedCopyLimits) -> Finding:
     id = "pinned_copy.link_below_capability"
     if seen.no_link_verdict is not None:
-        return _skipped(id, seen, seen.no_link_verdict)
+        return skipped(id, seen, seen.no_link_verdict)
     if seen.link is None or seen.link_seen != "during the copy":
-        return _skipped(id, seen, "NVML does not tell the link during the copy")
+        return skipped(id, seen, "NVML does not tell the link during the copy")
     best = link.best_link_fails_under(seen.link, limits)
     observed = link.name(seen.link.gen, seen.link.width)
     if note := slower_slot(seen):
         observed += f", {note}"
     ok = not link.is_reduced_under_load(seen)
     return holds(id, ok, observed, of_reduced_link(seen, best), subject=seen.subject)
-
-
-def _skipped(id: str, seen: PinnedCopyReading, reason: str) -> Finding:
-    return Finding(id=id, outcome=Outcome.SKIP, subject=seen.subject, cause=reason)
