@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.fake_cluster import Cluster
+from tests.ci.fake_cluster import JUNIT, Cluster
 from tests.ci.kustomize import KUBERNETES
 
 pytestmark = [
@@ -56,7 +56,7 @@ def test_admission_hands_on_the_code_and_takes_the_taint_off_after_a_pass(
     assert cluster.measured() == ["gpu-b17"]
     assert (cluster.taints("gpu-b17") == []) == (code == 0)
     assert cluster.taints("gpu-b18") == ["preflight/unchecked"]
-    assert (tmp_path / "preflight.xml").read_text() == "<testsuites/>"
+    assert (tmp_path / "preflight.xml").read_text() == JUNIT
 
 
 def test_a_pass_without_a_report_admits_nobody(script):
@@ -67,7 +67,7 @@ def test_a_pass_without_a_report_admits_nobody(script):
 
 
 def test_a_job_that_hung_until_its_deadline_admits_nobody(script, tmp_path):
-    (tmp_path / "preflight.xml").write_text("<testsuites/>")
+    (tmp_path / "preflight.xml").write_text(JUNIT)
     cluster = Cluster({"gpu-b17": None})
     done = script(cluster, "node-admission/admit.sh", "gpu-b17")
     assert done.returncode == 3 and "gpu-b17: no report" in done.stderr
