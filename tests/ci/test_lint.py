@@ -137,8 +137,9 @@ def test_shellcheck(shell: str, script: str) -> None:
 
 
 def test_workflow_and_action_fit() -> None:
-    """actionlint does not look into an action named with `$/`."""
+    """actionlint looks neither into an action's expressions nor for one named with `$/`."""
     action, workflow = read(ACTION), read(WORKFLOW)
+    assert set(re.findall(r"inputs\.([\w-]+)", ACTION.read_text())) == set(action["inputs"])
     (step,) = [step for step in workflow["jobs"]["gate"]["steps"] if step.get("id") == "preflight"]
     assert set(step["with"]) <= set(action["inputs"])
     declared = workflow[True]["workflow_call"]["inputs"]  # YAML 1.1 reads `on` as true
