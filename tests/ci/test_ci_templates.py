@@ -169,14 +169,13 @@ REAL = Path(sys.executable).with_name("preflight")
 
 
 @pytest.mark.parametrize(
-    ("code", "settings"),
+    ("engine", "code", "settings"),
     [
-        (0, {"PREFLIGHT_SET": "limits.min_memory_headroom_gib=0"}),
-        (1, {"PREFLIGHT_SET": "limits.min_memory_headroom_gib=1e6"}),
-        (2, {"PREFLIGHT_WORKLOAD": "none such"}),
+        ("github", 0, {"PREFLIGHT_SET": "limits.min_memory_headroom_gib=0"}),
+        ("gitlab sh", 1, {"PREFLIGHT_SET": "limits.min_memory_headroom_gib=1e6"}),
+        ("jenkins", 2, {"PREFLIGHT_WORKLOAD": "none such"}),
     ],
 )
-@pytest.mark.parametrize("engine", ["github", "gitlab sh", "jenkins"])
 def test_real_command(tmp_path: Path, engine: str, code: int, settings: dict[str, str]) -> None:
     call = f'#!/bin/sh\nexec {REAL} "$@"\n'
     node = Node(tmp_path / "node", {"preflight": call})
