@@ -11,9 +11,17 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from preflight.launch import Launch
 
 UNDECIDED = 3
+_GATE_CODES = (1, 2, UNDECIDED)
+_BEFORE_A_COMMAND = 90
+"""The gate's 1, 2 and 3 are 91, 92 and 93 in front of a command, which has codes of its own."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,31 +35,68 @@ class Interrupted(BaseException):
 def main() -> None:
     """The console script. Leaves through os._exit: a stuck thread must not hold up the code."""
     _reopen_closed_streams()
-    _leave(_guarded())
-
-
-def _guarded() -> int:
+    arguments, command = _split(sys.argv[1:])
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide our children's ends
+        code = _run(arguments, command)
+    except Interrupted as signalled:  # between two steps that each take care of it
+        code = signalled.code
+    if command is not None and code in _GATE_CODES:
+        code += _BEFORE_A_COMMAND
+    _leave(code)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """The gate's own arguments, and the command behind `--`; None where there is no `--`."""
+    gates = bool(arguments) and (arguments[0] == "run" or arguments[0].startswith("-"))
+    if not gates or "--" not in arguments:
+        return arguments, None
+    end = arguments.index("--")
+    return arguments[:end], arguments[end + 1 :]
+
+
+def _run(arguments: list[str], command: list[str] | None) -> int:
+    launch: Launch | None = None
+
+    def gate() -> int:
+        nonlocal launch
+        # Ignored, it would hide our children's ends.
+        child_ends = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for name in _SIGNALS:
             # A signal that the caller had ignored (nohup) stays ignored.
             if signal.getsignal(name) is not signal.SIG_IGN:
                 signal.signal(name, _too_early)
+        if command is not None:
+            from preflight.launch import Launch
+
+            launch = Launch(arguments, command, child_ends)
+            answer = launch.before_the_gate()
+            if answer is not None:
+                return answer
         # Plugins that an image carries for pydantic have no business in a gate, and looking for
         # them costs every start a tenth.
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         from preflight.cli import run_command
 
-        return run_command(sys.argv[1:])
+        return run_command(arguments, launch)
+
+    def reports() -> bool:
+        return launch is None or not launch.waits  # the reports are local rank 0's
+
+    code = _guarded(gate, reports)
+    launched: Launch | None = launch
+    return code if launched is None else _guarded(lambda: launched.end(code), lambda: False)
+
+
+def _guarded(work: Callable[[], int], reports: Callable[[], bool]) -> int:
+    """The code of `work`; what breaks or stops it becomes one of ours, with a report if wanted."""
+    try:
+        return work()
     except Interrupted as signalled:
-        return _ended("stopped by a signal before anything was measured", signalled.code)
+        line, code = "stopped by a signal before anything was measured", signalled.code
     except BaseException as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         line = f"preflight itself failed ({text}): nothing is decided about this node"
-        return _ended(line, UNDECIDED)
-
-
-def _ended(line: str, code: int) -> int:
+        code = UNDECIDED
     for name in _SIGNALS:
         signal.signal(name, signal.SIG_IGN)  # the last words are short
     with contextlib.suppress(OSError):
@@ -59,7 +104,8 @@ def _ended(line: str, code: int) -> int:
     with contextlib.suppress(BaseException):
         from preflight.last_words import leave_report
 
-        leave_report(line, sys.argv[1:], os.environ, code)
+        if reports():
+            leave_report(line, sys.argv[1:], os.environ, code)
     return code
 
 

@@ -128,7 +128,7 @@ def _in_background(options: Options, progress: Progress) -> Report:
 
     # The container's last word is the program's that asks, not ours: a pass would stand beside
     # whatever ends it hours later.
-    gate = Gate(options, dict(os.environ), stop, talk, leaves_message=False)
+    gate = Gate(options, dict(os.environ), stop, talk, leaves_message=lambda code: False)
 
     def work() -> None:
         try:

@@ -15,7 +15,7 @@ from preflight import __version__, console, exit_code, options
 
 if TYPE_CHECKING:
     from preflight.isolate import Stop
-    from preflight.settings import Request
+    from preflight.launch import Launch
 
 
 app = typer.Typer(
@@ -40,12 +40,15 @@ app.add_typer(thresholds_app, name="thresholds")
 COMMANDS = ("run", "checks", "explain", "info", "thresholds", "report")
 
 
-def run_command(arguments: list[str]) -> int:
-    """Parse, run, print; returns the exit code. Errors of use are one or two lines and a 2."""
+def run_command(arguments: list[str], launch: Launch | None = None) -> int:
+    """Parse, run, print; returns the exit code. Errors of use are one or two lines and a 2.
+
+    `launch` is the command behind `--`, which the caller starts where the gate lets it.
+    """
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in _OWN_FLAGS):
         arguments = ["run", *arguments]
     try:
-        code = app(arguments, prog_name="preflight", standalone_mode=False)
+        code = app(arguments, prog_name="preflight", standalone_mode=False, obj=launch)
     except typer.Exit as ended:
         return ended.exit_code
     except typer.Abort:
@@ -89,7 +92,7 @@ def _main(
     pass
 
 
-@app.command()
+@app.command(options_metavar="[OPTIONS] [-- CMD...]")
 def run(
     context: typer.Context,
     thresholds: options.Thresholds = None,
@@ -116,6 +119,11 @@ def run(
     Exit codes: 0 pass (warnings allowed); 1 a limit was missed; 2 options or threshold files are
     wrong, nothing was measured; 3 undecided: something required could not be measured; 130 and
     143 interrupted, after the reports were written.
+
+    With `-- CMD...` a 0 starts CMD in this process's place, with its streams, signals and exit
+    code its own; the gate's 1, 2 and 3 become 91, 92 and 93. Among several local ranks (torchrun's
+    LOCAL_RANK, Slurm's SLURM_LOCALID) only rank 0 measures, and all do as it says. Write `run`:
+    torchrun takes a `--` right behind `preflight` for its own.
     """
     from preflight.gate import Gate
     from preflight.isolate import Stop
@@ -126,8 +134,11 @@ def run(
     options.one_of("--exit-on", exit_on, options.EXIT_ON)
     if report_dir == "":
         raise typer.BadParameter("name a folder", param_hint="--report-dir")
+    launch: Launch | None = context.obj
+    if launch is not None and not any(launch.command[:1]):
+        raise typer.BadParameter("name the command to start on a pass behind it", param_hint="--")
     asked = Options(
-        request=_request(context, thresholds, workload, gpu, set_, deadline),
+        request=options.request(context, thresholds, workload, gpu, set_, deadline),
         check=options.listed(check),
         skip=options.listed(skip),
         waive=options.listed(waive),
@@ -147,11 +158,17 @@ def run(
     if warning and not quiet:
         lines.note(warning)
     talk = Talk(note=lines.note, progress=lines.progress)
-    report = Gate(asked, os.environ, stop, talk, (warning,) if warning else ()).run()
+    # Before a command a pass is no last word: it would stand beside whatever ends it hours later.
+    report = Gate(
+        asked, os.environ, stop, talk, (warning,) if warning else (),
+        leaves_message=lambda code: launch is None or code != exit_code.PASS,
+    ).run()  # fmt: skip
     lines.clear()
     console.show_verdict(
         report, format, quiet=quiet, color=console.colored(no_color), explain=explain
     )
+    if launch is not None:
+        launch.decided(report.exit_code, quiet=quiet, stopped=lambda: stop.signal)
     return report.exit_code
 
 
@@ -162,7 +179,9 @@ def checks(
     """List the checks, whether the thresholds run them, and whether they apply to this machine."""
     from preflight import pages
 
-    return console.page(lambda: pages.checks(_request(context, thresholds, set_=set_), os.environ))
+    return console.page(
+        lambda: pages.checks(options.request(context, thresholds, set_=set_), os.environ)
+    )
 
 
 @app.command()
@@ -178,7 +197,7 @@ def explain(
     from preflight import pages
 
     return console.page(
-        lambda: pages.explain(check, _request(context, thresholds, workload, gpu, set_))
+        lambda: pages.explain(check, options.request(context, thresholds, workload, gpu, set_))
     )
 
 
@@ -232,7 +251,7 @@ def thresholds_show(
     """Print a threshold file, or with --effective everything that would apply."""
     from preflight import pages
 
-    request = _request(context, name, workload, gpu, set_)
+    request = options.request(context, name, workload, gpu, set_)
     return console.page(lambda: pages.thresholds_show(request, effective=effective))
 
 
@@ -256,30 +275,6 @@ def thresholds_schema() -> int:
     from preflight import pages
 
     return console.page(pages.thresholds_schema)
-
-
-def _request(
-    context: typer.Context,
-    thresholds: str | None,
-    workload: str | None = None,
-    gpu: str | None = None,
-    set_: list[str] | None = None,
-    deadline: str | None = None,
-) -> Request:
-    from preflight.settings import Request
-
-    return Request(
-        thresholds=thresholds,
-        workload=workload,
-        gpu=gpu,
-        set_environment=options.split_settings(os.environ.get(options.SET_VARIABLE, "")),
-        set_options=tuple(set_ or ()),
-        deadline_s=options.seconds("--deadline", deadline),
-        thresholds_from=options.origin(context, "thresholds"),
-        workload_from=options.origin(context, "workload"),
-        gpu_from=options.origin(context, "gpu"),
-        deadline_from=options.origin(context, "deadline"),
-    )
 
 
 def _stop_on_signals(stop: Stop) -> None:

@@ -82,6 +82,8 @@ class Delivery:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
         if self._process.stdout is not None:
             self._process.stdout.close()
 

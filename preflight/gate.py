@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,9 @@ class Gate:
         talk: Talk,
         warnings: Sequence[str] = (),
         *,
-        leaves_message: bool = True,
+        leaves_message: Callable[[int], bool] = lambda code: True,
     ) -> None:
-        """`leaves_message`: Kubernetes gets the verdict, as the container's last word."""
+        """`leaves_message` of an exit code: Kubernetes gets it, as the container's last word."""
         self._options, self._environ, self._stop, self._talk = options, environ, stop, talk
         self._began = time.monotonic()
         self._started_at = datetime.now(timezone.utc)
@@ -86,7 +86,7 @@ class Gate:
             text = f"preflight itself failed ({type(error).__name__}: {error}): nothing is decided"
             self._report = self._ended(exit_code.UNDECIDED, text)
         self._deliver()
-        if self._leaves_message:
+        if self._leaves_message(self._report.exit_code):
             self._write_termination_message()
         if self._delivery is not None:
             self._delivery.close()

@@ -44,6 +44,8 @@ def leave_report(
 def _folder(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
     named = None
     for place, argument in enumerate(arguments):
+        if argument == "--":
+            break  # what follows is a command's
         if argument == _OPTION:
             named = next(iter(arguments[place + 1 : place + 2]), None)
         elif argument.startswith(f"{_OPTION}="):

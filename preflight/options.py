@@ -6,11 +6,15 @@ Every option of `run` has an environment variable; a flag beats it, and it beats
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from preflight.settings import Request
 
 PREFIX = "PREFLIGHT_"
 SET_VARIABLE = "PREFLIGHT_SET"
@@ -141,6 +145,32 @@ def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}", param_hint=option)
     return value
+
+
+def request(
+    context: typer.Context,
+    thresholds: str | None,
+    workload: str | None = None,
+    gpu: str | None = None,
+    set_: list[str] | None = None,
+    deadline: str | None = None,
+) -> Request:
+    """What settings are resolved from. Raises typer.BadParameter for a deadline that is none."""
+    # Not at the top: --help needs the options, not pydantic.
+    from preflight.settings import Request
+
+    return Request(
+        thresholds=thresholds,
+        workload=workload,
+        gpu=gpu,
+        set_environment=split_settings(os.environ.get(SET_VARIABLE, "")),
+        set_options=tuple(set_ or ()),
+        deadline_s=seconds("--deadline", deadline),
+        thresholds_from=origin(context, "thresholds"),
+        workload_from=origin(context, "workload"),
+        gpu_from=origin(context, "gpu"),
+        deadline_from=origin(context, "deadline"),
+    )
 
 
 def origin(context: typer.Context, parameter: str) -> str:

@@ -218,7 +218,7 @@ class Held:
     holds: bool = False
 
     def __init__(
-        self, options: Any, environ: Any, stop: Any, talk: Any, *, leaves_message: bool
+        self, options: Any, environ: Any, stop: Any, talk: Any, *, leaves_message: Any
     ) -> None:
         self.stop, self.talk = stop, talk
 
