@@ -40,6 +40,7 @@ def main() -> None:
         code = _run(arguments, command)
     except Interrupted as signalled:  # between two steps that each take care of it
         code = signalled.code
+    _ignore_signals()
     if command is not None and code in _GATE_CODES:
         code += _BEFORE_A_COMMAND
     _leave(code)
@@ -56,15 +57,13 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 def _run(arguments: list[str], command: list[str] | None) -> int:
     launch: Launch | None = None
+    ignored = {name for name in _SIGNALS if signal.getsignal(name) is signal.SIG_IGN}
 
     def gate() -> int:
         nonlocal launch
         # Ignored, it would hide our children's ends.
         child_ends = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for name in _SIGNALS:
-            # A signal that the caller had ignored (nohup) stays ignored.
-            if signal.getsignal(name) is not signal.SIG_IGN:
-                signal.signal(name, _too_early)
+        catch_signals()
         if command is not None:
             from preflight.launch import Launch
 
@@ -79,12 +78,22 @@ def _run(arguments: list[str], command: list[str] | None) -> int:
 
         return run_command(arguments, launch)
 
+    def catch_signals() -> None:
+        for name in _SIGNALS:
+            if name not in ignored:  # what the caller had ignored (nohup) stays so
+                signal.signal(name, _too_early)
+
+    def end(launch: Launch, code: int) -> int:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+            catch_signals()  # the gate broke and said its last words; other ranks may keep us yet
+        return launch.end(code)
+
     def reports() -> bool:
         return launch is None or not launch.waits  # the reports are local rank 0's
 
     code = _guarded(gate, reports)
     launched: Launch | None = launch
-    return code if launched is None else _guarded(lambda: launched.end(code), lambda: False)
+    return code if launched is None else _guarded(lambda: end(launched, code), lambda: False)
 
 
 def _guarded(work: Callable[[], int], reports: Callable[[], bool]) -> int:
@@ -97,8 +106,7 @@ def _guarded(work: Callable[[], int], reports: Callable[[], bool]) -> int:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         line = f"preflight itself failed ({text}): nothing is decided about this node"
         code = UNDECIDED
-    for name in _SIGNALS:
-        signal.signal(name, signal.SIG_IGN)  # the last words are short
+    _ignore_signals()  # the last words are short
     with contextlib.suppress(OSError):
         sys.stderr.write(f"preflight: {line}\n")
     with contextlib.suppress(BaseException):
@@ -107,6 +115,11 @@ def _guarded(work: Callable[[], int], reports: Callable[[], bool]) -> int:
         if reports():
             leave_report(line, sys.argv[1:], os.environ, code)
     return code
+
+
+def _ignore_signals() -> None:
+    for name in _SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
 
 
 def _too_early(number: int, frame: FrameType | None) -> None:

@@ -46,7 +46,7 @@ class Launch:
         self._environment = _environment_at_start()
         self._place: Place | None = None
         self._door: Door | None = None
-        self._decided = self._starts = self._quiet = False
+        self._starts = self._quiet = False
         self._stopped: Callable[[], signal.Signals | None] = lambda: None
 
     @property
@@ -77,17 +77,17 @@ class Launch:
         self, code: int, *, quiet: bool, stopped: Callable[[], signal.Signals | None]
     ) -> None:
         """The gate came to a verdict. `stopped` says which signal asked this process to end."""
-        self._decided = True
         self._starts, self._quiet, self._stopped = code == exit_code.PASS, quiet, stopped
 
     def end(self, code: int) -> int:
         """Tell the other ranks, and become the command after a pass; returns only otherwise."""
         if self._door is not None:
-            # A gate that broke or was ended waits for nobody: signals may be ignored by now, and
-            # ranks that come later are undecided all the same.
-            broken = code > exit_code.USAGE and not self._decided
-            missing = self._door.tell(Verdict(code, self._starts), lambda: broken or self._stops())
-            if missing and not broken and not self._stops():
+            # Ranks that come later than a signal are ended by one of their own.
+            missing = self._door.tell(
+                Verdict(code, self._starts),
+                lambda: code > exit_code.UNDECIDED or self._stopped() is not None,
+            )
+            if missing and self._starts:
                 self._complain(f"{missing} local ranks never asked for the verdict of rank 0")
         if self._starts:
             return self._become_command()
@@ -98,9 +98,6 @@ class Launch:
     @property
     def _name(self) -> str:
         return self.command[0] if self.command else "the command"
-
-    def _stops(self) -> bool:
-        return self._stopped() is not None
 
     def _become_command(self) -> int:
         for stream in (sys.stdout, sys.stderr):
