@@ -29,7 +29,11 @@ def help_of(*command: str) -> str:
 def test_options_and_variables_exist() -> None:
     text = help_of("run")
     known = text + help_of("thresholds", "show") + help_of("report")
-    others = {"--index-url", "--extra-index-url", "--gpus"}  # of pip and of docker
+    others = {
+        "--index-url", "--extra-index-url", "--gpus",  # of pip and docker
+        "--standalone", "--nproc-per-node", "--no-python",  # of torchrun
+        "--ntasks-per-node", "--gpus-per-task",  # of srun
+    }  # fmt: skip
     for option in set(re.findall(r"(?<![-\w])--[a-z][a-z-]*", README)) - others:
         assert option in known, f"README names {option}"
     for variable in set(re.findall(r"PREFLIGHT_[A-Z_]+", README)):

@@ -61,4 +61,4 @@ def test_it_waits_longer_than_the_gate_may_take() -> None:
     deadline = re.search(
         r"deadline_s: (\d+)", (UNIT.parents[2] / "thresholds/quick.yaml").read_text()
     )
-    assert deadline and int(SETTINGS["TimeoutStartSec"]) > 2 * int(deadline[1]) + 60
+    assert deadline and int(SETTINGS["TimeoutStartSec"]) > int(deadline[1]) + 60
