@@ -27,11 +27,18 @@ class Cpu(Fact):
     online: int
     affinity: int = Field(description="CPUs in our affinity mask (cpuset included)")
     quota: float | None = Field(description="CPUs' worth of quota, lowest of the visible cgroups")
-    effective: float = Field(description="min(affinity, quota)")
+    effective: float = Field(description="min(affinity, quota), or bound_to")
     from_: str = Field(alias="from", description="what binds, e.g. 'cgroup v2 cpu.max'")
     period_s: float | None = Field(description="CFS period of the binding quota")
     weight: int | None = Field(description="cgroup v2 cpu.weight, v1 shares converted to it")
     request: float | None = Field(description="PREFLIGHT_CPU_REQUEST: CPUs the pod asked for")
+    request_ignored: str | None = Field(
+        default=None, description="why PREFLIGHT_CPU_REQUEST is not counted, where it is set"
+    )
+    bound_to: int | None = Field(
+        default=None,
+        description="CPUs a loader is measured on: the request, where no quota limits us",
+    )
     steal_percent: float | None = Field(description="since boot")
     load_1m: float | None
 
@@ -103,6 +110,7 @@ class System(Fact):
     cgroup: str = Field(description="v1, v2, hybrid or none")
     container: str | None = Field(description="docker, podman, kubernetes, ... or None")
     numa_nodes: int
+    root: bool = Field(default=False, description="the host's UID 0, not a user namespace's own")
 
 
 class Facts(Fact):

@@ -18,7 +18,7 @@ class FixtureRoot(Root):
     """One of tests/machines/: files as they lie there, system calls from its syscalls.json.
 
     What syscalls.json does not name is answered as by a machine without it: no file system, an
-    unlimited rlimit.
+    unlimited rlimit, a folder that may not be written to, a user that is not root.
     """
 
     @classmethod
@@ -45,6 +45,12 @@ class FixtureRoot(Root):
 
     def rlimit(self, name: str) -> Rlimit:
         return Rlimit(*self._calls["rlimits"].get(name, (None, None)))
+
+    def writable(self, name: str) -> bool:
+        return name in self._calls.get("writable", ())
+
+    def uid(self) -> int:
+        return int(self._calls.get("uid", 1000))
 
     def uname(self) -> Uname:
         return Uname(**self._calls["uname"])

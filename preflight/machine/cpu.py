@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from preflight.machine.kernel_text import cpu_list, integer, keyed, number
 from preflight.machine.root import Root
 
 _DEFAULT_PERIOD_US = 100_000  # cgroup-v2.rst, cpu.max
+REQUEST_VARIABLE = "PREFLIGHT_CPU_REQUEST"
 _REQUEST = re.compile(r"(\d+\.?\d*|\.\d+)(m?)", re.ASCII)
 _CPU_LINE = re.compile(r"^cpu\d+ ", re.MULTILINE)
 _STEAL = 7  # /proc/stat: user nice system idle iowait irq softirq steal
@@ -32,6 +33,14 @@ class Quota(NamedTuple):
     folder: str
 
 
+class Request(NamedTuple):
+    """PREFLIGHT_CPU_REQUEST as understood."""
+
+    cpus: float | None
+    ignored: str | None
+    """Why it is not counted, where it is set."""
+
+
 class Throttling(Fact):
     """How often the quota stopped our cgroup, since the cgroup was made: read twice, subtract."""
 
@@ -41,7 +50,11 @@ class Throttling(Fact):
 
 
 def read_cpu(root: Root, cgroups: Cgroups, environ: Mapping[str, str]) -> Cpu:
-    """The CPU facts. `effective` is min(affinity, quota), in CPUs."""
+    """The CPU facts. `effective` is min(affinity, quota), in CPUs; without a quota the request.
+
+    A request alone lets the pod use what its neighbours leave idle, and promises no more than
+    itself. Only whole CPUs can be bound to: a fraction is rounded up, which fails no good node.
+    """
     affinity = len(root.affinity())
     stat = root.read_text("/proc/stat")
     online = (
@@ -50,7 +63,13 @@ def read_cpu(root: Root, cgroups: Cgroups, environ: Mapping[str, str]) -> Cpu:
         or affinity
     )
     quota = lowest_quota(root, cgroups)
-    if quota and quota.cpus < affinity:
+    request = read_request(environ.get(REQUEST_VARIABLE), online)
+    bound_to = None
+    if quota is None and request.cpus is not None and math.ceil(request.cpus) < affinity:
+        bound_to = math.ceil(request.cpus)
+    if bound_to:
+        binding = REQUEST_VARIABLE
+    elif quota and quota.cpus < affinity:
         hierarchy = cgroups.by_controller["cpu"]
         name = hierarchy.file_name("cpu.cfs_quota_us", "cpu.max")
         binding = f"cgroup v{hierarchy.version} {name}"
@@ -60,11 +79,13 @@ def read_cpu(root: Root, cgroups: Cgroups, environ: Mapping[str, str]) -> Cpu:
         online=online,
         affinity=affinity,
         quota=quota.cpus if quota else None,
-        effective=min(affinity, quota.cpus) if quota else affinity,
+        effective=bound_to or (min(affinity, quota.cpus) if quota else affinity),
         from_=binding,
         period_s=quota.period_s if quota else None,
         weight=_weight(root, cgroups),
-        request=parse_request(environ.get("PREFLIGHT_CPU_REQUEST")),
+        request=request.cpus,
+        request_ignored=request.ignored,
+        bound_to=bound_to,
         steal_percent=steal_percent(stat),
         load_1m=number((root.read_text("/proc/loadavg") or "").partition(" ")[0]),
     )
@@ -143,6 +164,32 @@ def parse_request(text: str | None) -> float | None:
     if not match or not value:
         return None
     return value / 1000 if match[2] else value
+
+
+def read_request(text: str | None, online: int) -> Request:
+    """The request, or why it is not counted; both None where none is set or it is zero.
+
+    With `divisor: 1m` the downward API gives 2500 for 2.5 CPUs; no node grants more CPUs than it
+    has, so that is told from a request of 2500 CPUs.
+    """
+    words = (text or "").strip()
+    cpus = parse_request(words)
+    seen = f"{REQUEST_VARIABLE}={words[:20]!r} is ignored"
+    if cpus is None and words and number(words.removesuffix("m")) != 0:
+        return Request(None, f"{seen}: write CPUs, such as 2, 0.5 or 2500m")
+    if cpus is not None and cpus > online:
+        why = f"this node has {online} CPUs; if it counts thousandths, take out `divisor: 1m`"
+        return Request(None, f"{seen}: {why}")
+    return Request(cpus, None)
+
+
+def core_mates(root: Root, cpus: Iterable[int]) -> dict[int, frozenset[int]]:
+    """By CPU: those that share its core, itself among them; alone where the kernel hides it."""
+    folder = "/sys/devices/system/cpu"
+    return {
+        cpu: cpu_list(root.read_text(f"{folder}/cpu{cpu}/topology/thread_siblings_list")) | {cpu}
+        for cpu in cpus
+    }
 
 
 def steal_percent(stat: str | None) -> float | None:

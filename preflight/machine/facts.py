@@ -69,4 +69,5 @@ def _system(root: Root, cgroups: Cgroups, environ: Mapping[str, str]) -> System:
         cgroup=cgroups.kind,
         container=container.runtime(root, cgroups, environ),
         numa_nodes=numa.cpu_nodes(root),
+        root=container.is_root(root),
     )

@@ -1,7 +1,7 @@
 """/proc/self/mountinfo: which mount a path lies on, and what /dev/shm is.
 
 A look at the mount table never touches the file systems in it, so a hanging one does no harm;
-`shm` asks only /dev/shm, which is memory.
+`read_shm` asks only /dev/shm, which is memory, and `writable_at` the path that it is given.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from preflight.facts import Shm
 from preflight.machine.kernel_text import gib
 from preflight.machine.root import MOST_ENTRIES, Entry, Root
+
+if TYPE_CHECKING:
+    from preflight.facts import Shm
 
 SHM = "/dev/shm"
 MOUNTINFO = "/proc/self/mountinfo"
@@ -93,11 +95,25 @@ def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
     return current
 
 
+def writable_at(root: Root, path: str) -> str | None:
+    """The mount point that `path` (absolute, no symbolic links) lies on, where we may write to it.
+
+    None where we may not, and on the root file system: what an image holds is no volume. Asks the
+    path, which may hang.
+    """
+    mount = mount_of(read_mounts(root), path)
+    if mount is None or mount.point == "/" or mount.read_only or not root.writable(path):
+        return None
+    return mount.point
+
+
 def read_shm(root: Root, mounts: Sequence[Mount]) -> Shm | None:
     """/dev/shm; None when it is not a mount of its own or cannot be asked.
 
     Where the mount table is hidden, the file system's answer is all there is.
     """
+    from preflight.facts import Shm  # here: a look at a data path must not pay for pydantic
+
     mount = mount_of(mounts, SHM)
     space = root.space(SHM)
     if space is None or (mounts and (mount is None or mount.point != SHM)):

@@ -123,6 +123,17 @@ class Root:
             pass
         return found
 
+    def writable(self, name: str) -> bool:
+        """Whether we may write to a file or folder; false also on a read-only mount."""
+        try:
+            return os.access(self._where(name), os.W_OK)
+        except ValueError:
+            return False
+
+    def uid(self) -> int:
+        """The user we run as."""
+        return os.geteuid()
+
     def ram(self) -> Ram:
         """Memory by sysinfo(2), which answers even where /proc/meminfo is hidden."""
         page = os.sysconf("SC_PAGE_SIZE")

@@ -6,10 +6,12 @@ import pytest
 
 from preflight.machine.cgroup import Cgroups, read_cgroups
 from preflight.machine.cpu import (
+    core_mates,
     parse_quota,
     parse_request,
     parse_throttling,
     read_cpu,
+    read_request,
     steal_percent,
     throttling,
     weight_from_shares,
@@ -45,6 +47,32 @@ def test_quota(text: str, quota: tuple[float, float] | None) -> None:
 def test_request(text: str, cpus: float | None) -> None:
     assert parse_request(text) == cpus
     assert parse_request(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus", "why"),
+    [
+        (None, None, None),
+        (" ", None, None),
+        ("0", None, None),  # a container without a request
+        ("0m", None, None),
+        ("8", 8.0, None),
+        ("8500m", None, "this node has 8 CPUs"),
+        ("2500", None, "divisor: 1m"),
+        ("two", None, "write CPUs, such as 2, 0.5 or 2500m"),
+        ("m", None, "write CPUs"),
+        ("9" * 40, None, "write CPUs"),
+    ],
+)
+def test_a_request_that_is_not_counted_says_why(
+    text: str | None, cpus: float | None, why: str | None
+) -> None:
+    request = read_request(text, online=8)
+    assert request.cpus == cpus
+    assert (request.ignored is None) == (why is None)
+    if why and request.ignored:
+        assert why in request.ignored and "\n" not in request.ignored
+        assert len(request.ignored) < 150
 
 
 @pytest.mark.parametrize(
@@ -150,3 +178,45 @@ def test_a_quota_binds_only_below_the_affinity(
     root = TwoCpus(str(tmp_path))
     cpu = read_cpu(root, read_cgroups(root), {})
     assert (cpu.effective, cpu.from_, cpu.quota) == (effective, binding, int(quota) / 100000)
+
+
+class EightCpus(Root):
+    def affinity(self) -> frozenset[int]:
+        return frozenset(range(8))
+
+
+@pytest.mark.parametrize(
+    ("request_", "quota", "bound_to", "effective"),
+    [
+        ("2", "max", 2, 2.0),
+        ("2500m", "max", 3, 3.0),
+        ("100m", "max", 1, 1.0),
+        ("8", "max", None, 8.0),  # all that there is
+        ("2", "400000", None, 4.0),  # the quota is what counts
+        ("2", "1600000", None, 8.0),
+        ("many", "max", None, 8.0),
+    ],
+)
+def test_a_request_counts_where_no_quota_does(
+    tmp_path: Path, request_: str, quota: str, bound_to: int | None, effective: float
+) -> None:
+    files = {
+        "/proc/self/cgroup": "0::/",
+        "/proc/self/mountinfo": "30 26 0:1 / /c rw - cgroup2 c rw",
+        "/sys/devices/system/cpu/online": "0-7",
+        "/c/cpu.max": f"{quota} 100000",
+    }
+    write_machine(tmp_path, files)
+    root = EightCpus(str(tmp_path))
+    cpu = read_cpu(root, read_cgroups(root), {"PREFLIGHT_CPU_REQUEST": request_})
+    assert (cpu.bound_to, cpu.effective, cpu.affinity) == (bound_to, effective, 8)
+    assert (cpu.from_ == "PREFLIGHT_CPU_REQUEST") == (bound_to is not None)
+    assert (cpu.request_ignored is not None) == (request_ == "many")
+
+
+def test_core_mates(tmp_path: Path) -> None:
+    folder = "/sys/devices/system/cpu"
+    files = {f"{folder}/cpu{n}/topology/thread_siblings_list": f"{n % 2},{n % 2 + 2}\n"
+             for n in range(4)}  # fmt: skip
+    root = write_machine(tmp_path, files)
+    assert core_mates(root, {0, 3, 9}) == {0: {0, 2}, 3: {1, 3}, 9: {9}}

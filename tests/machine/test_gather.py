@@ -106,7 +106,9 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
             processes=Processes(**PIDS | dict(pids_current=9)),
             pressure=Pressure(cpu=None, memory=None, io=None),
             system=System(
-                **SYSTEM | dict(kernel="5.4.0-200-generic", cgroup="v1"), container="docker"
+                **SYSTEM | dict(kernel="5.4.0-200-generic", cgroup="v1"),
+                container="docker",
+                root=True,
             ),
         ),
     ),
@@ -179,8 +181,8 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         dict(
             cpu=Cpu(
                 **CPU
-                | dict(online=32, affinity=32, effective=32.0, from_="online CPUs")
-                | dict(weight=174, request=2.0)
+                | dict(online=32, affinity=32, effective=2.0, from_="PREFLIGHT_CPU_REQUEST")
+                | dict(weight=174, request=2.0, bound_to=2)
             ),
             memory=Memory(
                 limit_gib=None,

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from preflight.machine.mounts import mount_of, parse_mountinfo, read_mounts, read_shm
+from preflight.machine.mounts import mount_of, parse_mountinfo, read_mounts, read_shm, writable_at
+from preflight.machine.root import Root
 from tests.fakes import FixtureRoot, write_machine
 
 ROOT = "26 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw,errors=remount-ro\n"
@@ -107,3 +110,29 @@ def test_the_five_largest_stale_files_one_folder_deep(tmp_path: Path) -> None:
         f"/dev/shm/{name}" for name in ("job/large", "f6", "f5", "f4", "f3")
     )
     assert shm.stale_gib == pytest.approx(300_000 / 2**30, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("line", "may", "point"),
+    [
+        ("30 26 0:1 / /data rw - nfs4 n rw", True, "/data"),
+        ("30 26 0:1 / /data rw - nfs4 n rw", False, None),  # its mode keeps us out
+        ("30 26 0:1 / /data ro - nfs4 n rw", True, None),
+        ("30 26 0:1 / /data rw - nfs4 n ro", True, None),
+        ("30 26 0:1 / /other rw - nfs4 n rw", True, None),  # in the image itself
+    ],
+)
+def test_where_data_may_be_written_to(
+    tmp_path: Path, line: str, may: bool, point: str | None
+) -> None:
+    class Machine(Root):
+        def writable(self, name: str) -> bool:
+            return may and name == "/data/train"
+
+    write_machine(tmp_path, {"/proc/self/mountinfo": ROOT + line})
+    assert writable_at(Machine(str(tmp_path)), "/data/train") == point
+
+
+def test_a_look_at_a_path_does_not_pay_for_pydantic() -> None:
+    code = "import sys, preflight.machine.mounts\nassert 'pydantic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

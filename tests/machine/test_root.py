@@ -64,9 +64,15 @@ def test_a_folder_with_very_many_names_is_cut_off(
     assert len(Root(str(tmp_path)).entries("/")) == 3
 
 
+def test_what_may_be_written_to(tmp_path: Path) -> None:
+    root = Root(str(tmp_path))
+    assert root.writable("/") and not root.writable("/missing") and not root.writable("nul\0byte")
+
+
 def test_system_calls_of_this_machine() -> None:
     root = host()
     assert root.affinity() == os.sched_getaffinity(0)
+    assert root.uid() == os.geteuid()
     assert 0 < root.ram().free < root.ram().total
     assert root.uname().machine == os.uname().machine
     nofile = root.rlimit("RLIMIT_NOFILE")
