@@ -98,10 +98,13 @@ class Gate:
         )
         # Step by step, so that a report of a run that ends here holds what is known by then.
         self._report = self._updated(settings=self._settings_record(prepare.settle()))
+        facts = prepare.look()
         self._report = self._updated(
-            facts=prepare.look().model_dump(mode="json", by_alias=True),
+            facts=facts.model_dump(mode="json", by_alias=True),
             settings=self._settings_record(prepare.settings, prepare.notes),
         )
+        if facts.cpu.request_ignored is not None:
+            self._warn(facts.cpu.request_ignored)
         return prepare.plan()
 
     def _stagger(self) -> None:
@@ -197,7 +200,11 @@ class Gate:
             self._lost(str(error) if known else f"{type(error).__name__}: {error}")
 
     def _lost(self, text: str) -> None:
-        line = f"reports are lost: {text}; the verdict is on standard output and in the exit code"
+        self._warn(
+            f"reports are lost: {text}; the verdict is on standard output and in the exit code"
+        )
+
+    def _warn(self, line: str) -> None:
         self._talk.note(line)
         warnings = (*self._report.settings.warnings, line)
         record = self._report.settings.model_copy(update={"warnings": warnings})

@@ -61,6 +61,23 @@ def test_verdicts_become_outcomes(verdict: str, outcome: Outcome) -> None:
     assert finding.cause and finding.remedy and finding.blame
 
 
+@pytest.mark.parametrize(("bound", "outcome"), [(2, Outcome.PASS), (None, Outcome.WARN)])
+def test_a_loader_that_could_not_be_bound_to_the_request_says_so(
+    bound: int | None, outcome: Outcome
+) -> None:
+    finding = judged(reading(requested_cpus=2, bound_cpus=bound))["dataloader.cpu_request"]
+    assert finding.outcome is outcome
+    assert bound or ("2 CPUs that are requested" in finding.cause and finding.blame == "setup")
+    assert "dataloader.cpu_request" not in judged(reading())
+
+
+def test_a_request_is_named_as_what_the_workers_used_up() -> None:
+    seen = reading("missed", 811.9, requested_cpus=2, bound_cpus=2, effective_cpus=2.0)
+    finding = judged(seen)["dataloader.supply"]
+    assert finding.cause == "the loader workers used all 2 CPUs that the pod requests"
+    assert finding.remedy.startswith("request 7 CPUs (2,790 / 811.9 x 2 = 6.9)")
+
+
 def test_a_quota_is_named_with_the_arithmetic_of_the_remedy() -> None:
     seen = reading("missed", 811.9, quota_cpus=2.0, effective_cpus=2.0, num_workers=4)
     finding = judged(seen)["dataloader.supply"]

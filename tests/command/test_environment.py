@@ -169,6 +169,19 @@ def test_unknown_variables_are_one_warning_and_no_error(gate: Gate) -> None:
     assert_one_verdict(gate.run(*QUICK, FAIL_LIMITS, env=unknown), 1)
 
 
+@pytest.mark.parametrize("value", ["two", "2500000"])
+def test_a_cpu_request_that_makes_no_sense_is_one_warning_and_no_error(
+    gate: Gate, value: str
+) -> None:
+    ran = gate.run(*QUICK, env={"PREFLIGHT_CPU_REQUEST": value})
+    assert_one_verdict(ran, 0)
+    (warning,) = ran.report["settings"]["warnings"]
+    assert value in warning and "PREFLIGHT_CPU_REQUEST" in warning
+    assert [warning in line for line in ran.stderr.splitlines()].count(True) == 1
+    assert ran.report["facts"]["cpu"]["request"] is None
+    assert ran.report["facts"]["cpu"]["request_ignored"] == warning
+
+
 def test_lists_split_at_commas_in_flags_too(gate: Gate) -> None:
     ran = gate.run("run", "--thresholds=cpu", "--skip=dataloader, shm", f"--set={NO_FLOOR}")
     assert_one_verdict(ran, 0)

@@ -6,6 +6,7 @@ measuring is in `preflight.measure.supply`, which alone imports torch.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from preflight.checks.contract import Check, Unavailable, Unit
@@ -15,10 +16,14 @@ from preflight.diagnosis.headroom import refusal
 from preflight.diagnosis.remedies import FEWER_BATCHES
 from preflight.facts import Facts
 from preflight.job import Job
+from preflight.measure.cpu_request import bind_to_request
 
 
 def observe(unit: Unit) -> DataloaderReading:
     """Run the loader until the rate is clear."""
+    requested = unit.facts.cpu.bound_to
+    cpu = bind_to_request(unit.machine, unit.facts.cpu, unit.job.seed)
+    unit = replace(unit, facts=unit.facts.model_copy(update={"cpu": cpu}))
     limits, job = unit.limits, unit.job
     reading = DataloaderReading(
         demand_samples_per_s=limits.demand_samples_per_s,
@@ -31,8 +36,10 @@ def observe(unit: Unit) -> DataloaderReading:
         ranks=job.ranks,
         num_workers=job.num_workers,
         batch_size=job.loader.batch_size,
-        quota_cpus=unit.facts.cpu.binding_quota(),
-        effective_cpus=unit.facts.cpu.effective,
+        quota_cpus=cpu.binding_quota(),
+        effective_cpus=cpu.effective,
+        requested_cpus=requested,
+        bound_cpus=cpu.bound_to,
         seed=job.seed,
     )
     if job.data_state not in (None, "ok") or reading.without_demand():
@@ -81,8 +88,9 @@ CHECK = Check(
         "Runs torch's DataLoader with the workload's own settings on real JPEG decoding and counts "
         "finished samples in the workers, in blocks of a quarter of a second, until the rate is "
         "clearly above or below the limit. Blocks in which other processes took the CPUs are set "
-        "aside. The supply is held against the GPU's demand: with loading overlapped, GPU "
-        "utilisation is about min(1, supply / demand)."
+        "aside. A pod with a CPU request and no quota is measured on that many CPUs. The supply is "
+        "held against the GPU's demand: with loading overlapped, GPU utilisation is about min(1, "
+        "supply / demand)."
     ),
     limits=DataloaderLimits,
     reading=DataloaderReading,
@@ -92,6 +100,7 @@ CHECK = Check(
         "no_batch": "look for a data set that hangs: run it alone with num_workers=0",
         "supply": "give the container more CPUs, or raise loader.num_workers where CPUs are idle",
         "reference": "name the workload (--workload) to have it judged",
+        "cpu_request": "give the pod a CPU limit, or let it bind its processes to CPUs",
         "first_batch": "start fewer workers, or set loader.multiprocessing_context to fork",
         "start_up": "start fewer workers, or set loader.multiprocessing_context to fork",
         "corrupt_samples": "replace the files named, or raise dataloader.max_corrupt_percent",

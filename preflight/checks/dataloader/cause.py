@@ -10,7 +10,7 @@ import math
 
 from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.judge import Miss
-from preflight.outcome import Blame
+from preflight.outcome import Blame, Outcome
 
 _ALL_OF_THE_CPUS = 0.95
 _THROTTLED_PERCENT = 10.0  # of the CFS periods: less is the odd burst, not the limit
@@ -59,7 +59,8 @@ def of_missing(seen: DataloaderReading) -> Miss:
         cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
         return Miss(cause, _more_cpus(seen, cpus))
     if own >= _ALL_OF_THE_CPUS:
-        cause = f"the loader workers used all {cpus:g} CPUs they may run on{corrected}"
+        which = "they may run on" if seen.bound_cpus is None else "that the pod requests"
+        cause = f"the loader workers used all {cpus:g} CPUs {which}{corrected}"
         return Miss(cause, _more_cpus(seen, cpus))
     if own * cpus / seen.num_workers >= _ALL_OF_THE_CPUS or seen.num_workers < math.floor(cpus):
         cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
@@ -74,6 +75,16 @@ def of_missing(seen: DataloaderReading) -> Miss:
     return Miss(cause, remedy, Blame.UNKNOWN)
 
 
+def of_unbound(seen: DataloaderReading) -> Miss:
+    """Why a loader did not run on the CPUs that the pod requests."""
+    cause = (
+        f"the loader could not be bound to the {seen.requested_cpus} CPUs that are requested, so "
+        f"it had whatever neighbours leave idle of {seen.effective_cpus:g}"
+    )
+    remedy = "give the pod a CPU limit, or allow sched_setaffinity in its seccomp profile"
+    return Miss(cause, remedy, Blame.SETUP, Outcome.WARN)
+
+
 def _more_cpus(seen: DataloaderReading, cpus: float) -> str:
     """CPUs needed, by the rate that the loader gave with `cpus` of them."""
     rate = seen.supply_samples_per_s
@@ -81,7 +92,8 @@ def _more_cpus(seen: DataloaderReading, cpus: float) -> str:
     if rate is None or rate.value <= 0:
         return "give the container more CPUs"
     exact = needed / rate.value * cpus
+    give = "give the container" if seen.bound_cpus is None else "request"
     return (
-        f"give the container {math.ceil(exact)} CPUs "
+        f"{give} {math.ceil(exact)} CPUs "
         f"({needed:,.0f} / {rate.value:,.1f} x {cpus:.3g} = {exact:.1f})"
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.checks.dataloader.cause import of_close, of_missing, of_undecided
+from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
 from preflight.diagnosis.data_paths import DATA_PATHS
-from preflight.judge import Miss, at_least, at_most, missed
+from preflight.judge import Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
 
@@ -49,6 +49,11 @@ def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) ->
     if seen.without_demand():
         return [_unknown_demand(seen, rank)]
     findings = [_supply(seen, limits, rank), _corrupt(seen, limits)]
+    if seen.requested_cpus is not None:
+        bound, miss = seen.bound_cpus, of_unbound(seen)
+        findings.append(
+            holds("dataloader.cpu_request", bound is not None, bound, miss, "CPUs", rank)
+        )
     findings += _reference(seen, limits, rank)
     if limits.max_first_batch_s is not None and seen.first_batch_s is not None:
         cause = f"the first batch came after {seen.first_batch_s:.1f} s"

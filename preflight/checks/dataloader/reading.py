@@ -57,6 +57,10 @@ class DataloaderReading(Reading):
     throttled_percent: float | None = Field(default=None, description="of CFS periods")
     quota_cpus: float | None = None
     effective_cpus: float
+    requested_cpus: int | None = Field(
+        default=None, description="to bind to: the CPU request, where no quota limits us"
+    )
+    bound_cpus: int | None = Field(default=None, description="None: on all CPUs that may be used")
     steal_percent: float | None = None
     load_1m: float | None = None
     drift_percent: float | None = Field(default=None, description="second half against first half")
