@@ -127,9 +127,15 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
 
 def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
     from preflight.data.image_folder import look
+    from preflight.machine.mounts import writable_at
+    from preflight.machine.root import host
 
     channel.ready()
-    channel.send("reading", reading=look(request["path"], request["codec"]))
+    path, writable = request["path"], None
+    state = look(path, request["codec"])
+    if state == "ok":
+        writable = writable_at(host(), os.path.realpath(path))
+    channel.send("reading", reading={"state": state, "writable_at": writable})
     channel.send("done")
 
 

@@ -105,6 +105,9 @@ class Job(Section):
     gpu_sharing: Literal["exclusive", "shared"] = Field(description="expect.gpu_sharing")
     data: str | None = Field(description="--data, None: generated")
     data_state: DataState | None = Field(description="what a first look at --data gave")
+    data_writable_at: str | None = Field(
+        default=None, description="the mount point of --data, where it may be written to"
+    )
     seed: int
 
     def batch_bytes(self) -> int:

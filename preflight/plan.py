@@ -127,6 +127,7 @@ def make_job(
     data_state: DataState | None,
     gpu_sharing: Literal["exclusive", "shared"],
     seed: int,
+    data_writable_at: str | None = None,
 ) -> Job:
     """Resolve `auto` against this machine: what exactly is measured."""
     ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.cuda_devices()))
@@ -135,7 +136,7 @@ def make_job(
     return Job(
         sample=sample, loader=loader, stats=stats, consumer=consumer, workload=workload,
         num_workers=workers, ranks=ranks, data=data, data_state=data_state,
-        gpu_sharing=gpu_sharing, seed=seed,
+        gpu_sharing=gpu_sharing, data_writable_at=data_writable_at, seed=seed,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Preparation:
 
     def look(self) -> Facts:
         """What is known of data and node; the model of the GPUs may change the settings."""
-        self._data_state = self._look_at_data()
+        self._data_state, self._data_writable_at = self._look_at_data()
         self._facts = gather(self._machine, self._environ)
         if self.settings.gpu != "none":
             self._progress("inventory", "asking NVML for the GPUs")
@@ -127,6 +127,7 @@ class Preparation:
             workload=None if settings.workload == "none" else settings.workload,
             facts=self._facts, data=options.data, data_state=self._data_state,
             gpu_sharing=settings.expect.gpu_sharing, seed=secrets.randbits(32),
+            data_writable_at=self._data_writable_at,
         )  # fmt: skip
         return make_plan(
             self._ids, self._known, settings.limits, job, self._facts,
@@ -138,15 +139,18 @@ class Preparation:
         limits = {id: check.limits for id, check in self._known.items()}
         self.settings = resolve(self._options.request, limits, SHIPPED, gpu_name=gpu_name)
 
-    def _look_at_data(self) -> DataState | None:
-        """A first look at --data, by a child: the path may hang."""
+    def _look_at_data(self) -> tuple[DataState | None, str | None]:
+        """A first look at --data, by a child: the path may hang.
+
+        Its state, and its mount point where it may be written to.
+        """
         path = self._options.data
         if path is None:
             if self.settings.expect.data:
                 raise UsageError(
                     "the thresholds expect a data path (expect.data): name it with --data"
                 )
-            return None
+            return None, None
         ended = run_isolated(
             {
                 "task": "look", "path": path, "codec": self.settings.sample.codec,
@@ -155,17 +159,17 @@ class Preparation:
             timeout_s=ANSWER_LIMIT_S, stop=self._stop,
         )  # fmt: skip
         if ended.kind == "stopped" or (ended.kind == "timeout" and ended.went):
-            return "no_answer"
+            return "no_answer", None
         if ended.kind != "done":
             text = ended.text or f"the process that looks at it gave no answer ({ended.kind})"
             raise Unavailable(f"--data {path} could not be looked at: {text}")
-        if ended.answer is None:
+        state: DataState | None = ended.answer["state"]
+        if state is None:
             raise UsageError(
                 f"--data {path}: there is no such path; in a container, mount it first "
                 "(docker run -v, volumeMounts)"
             )
-        state: DataState = ended.answer
-        return state
+        return state, ended.answer["writable_at"]
 
 
 def with_gpus(

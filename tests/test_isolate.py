@@ -221,7 +221,7 @@ def test_the_users_folder_cannot_shadow_a_module(
     monkeypatch.chdir(tmp_path)
     request = {"task": "look", "path": str(tmp_path), "codec": "jpeg", "scratch": "test"}
     ended = isolate.run(request, timeout_s=10, stop=Stop())
-    assert (ended.kind, ended.answer) == ("done", "no_image")
+    assert (ended.kind, ended.answer["state"]) == ("done", "no_image")
 
 
 def wait_for_text(path: Path, seconds: float = 20.0) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.command import gpu_scenarios as nodes
 from tests.command.gpu_scenarios import Node
-from tests.command.running import SMALL_LOADER, Gate, Ran, assert_one_verdict
+from tests.command.running import PASS_HERE, SMALL_LOADER, Gate, Ran, assert_one_verdict
 from tests.gpu_standins.building import Libraries
 
 GPU_CHECKS = ("--check=pinned_copy",)  # and what it needs: driver_cuda, gpus
@@ -342,9 +342,10 @@ def test_a_healthy_node_passes_whole_threshold_sets(on: Start, thresholds: str) 
     loader = (*SMALL_LOADER, "--set=dataloader.min_feed_ratio=0.001")
     ran = on(nodes.HEALTHY, f"--thresholds={thresholds}", *loader).end()
     assert_one_verdict(ran, 0)
-    assert ran.report["outcome"] == "pass", ran.stdout
+    assert ran.report["outcome"] == PASS_HERE, ran.stdout
     outcomes = {result["check"]: result["outcome"] for result in ran.report["results"]}
     assert {"driver_cuda", "gpus", "limits", "shm", "pinned_copy"} <= set(outcomes)
+    assert outcomes.pop("limits") == PASS_HERE
     assert set(outcomes.values()) == {"pass"}
 
 

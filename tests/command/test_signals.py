@@ -12,7 +12,15 @@ import pytest
 
 from tests.command.hanging import storage
 from tests.command.images import write_images
-from tests.command.running import SMALL_LOADER, Gate, Ran, Running, assert_one_verdict, wait_until
+from tests.command.running import (
+    PASS_HERE,
+    SMALL_LOADER,
+    Gate,
+    Ran,
+    Running,
+    assert_one_verdict,
+    wait_until,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -83,7 +91,7 @@ def test_during_a_check(clean_gate: Gate, number: signal.Signals) -> None:
     clean_gate.mark()
     ran = running.send(number).end()
     assert_stopped(clean_gate, ran, number)
-    assert ran.result("limits")["outcome"] == "pass"
+    assert ran.result("limits")["outcome"] == PASS_HERE
     assert ran.result("shm")["outcome"] == "error"
 
 
