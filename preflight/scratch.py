@@ -19,6 +19,7 @@ class Scratch:
 
     def __init__(self, token: str) -> None:
         self.token = token
+        self.name = f"preflight-{token}"
         # As they are now: a child points TMPDIR into the folder itself.
         parents = (os.environ.get("TMPDIR"), "/tmp", "/var/tmp")
         self._parents = tuple(Path(parent) for parent in parents if parent)
@@ -29,7 +30,7 @@ class Scratch:
         The working directory is not tried, as tempfile would: it may be the job's own.
         """
         for parent in self._parents:
-            folder = parent / f"preflight-{self.token}"
+            folder = parent / self.name
             with contextlib.suppress(OSError):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 return folder
@@ -47,4 +48,4 @@ class Scratch:
 
     def _remove(self) -> None:
         for parent in self._parents:
-            shutil.rmtree(parent / f"preflight-{self.token}", ignore_errors=True)
+            shutil.rmtree(parent / self.name, ignore_errors=True)

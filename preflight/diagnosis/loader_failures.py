@@ -9,7 +9,12 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from preflight.diagnosis.remedies import FEWER_BATCHES, MORE_MEMORY, MORE_SHM
+from preflight.diagnosis.remedies import (
+    FEWER_BATCHES,
+    MORE_MEMORY,
+    MORE_SHM,
+    TEMPORARY_FOLDER,
+)
 from preflight.outcome import Blame, Outcome
 
 
@@ -57,7 +62,7 @@ FAILURES = (
     Failure(
         name="no_temporary_directory",
         cause="no temporary directory is writable, and the workers' sockets need one",
-        remedy="mount a tmpfs or an emptyDir at /tmp, or point TMPDIR at a writable folder",
+        remedy=TEMPORARY_FOLDER,
         blame=Blame.SETUP,
         patterns=("No usable temporary directory",),  # seen with torch 2.13 on a read-only root
     ),

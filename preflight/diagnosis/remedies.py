@@ -15,6 +15,11 @@ MORE_MEMORY = (
 )
 FEWER_BATCHES = ", or use fewer workers or a smaller batch"
 
+TEMPORARY_FOLDER = (
+    "mount a tmpfs at /tmp (docker run --tmpfs /tmp; Compose: tmpfs: /tmp; Kubernetes: an emptyDir "
+    "at /tmp), or point TMPDIR at a writable folder"
+)
+
 
 def more_memory(missing_gib: float, *, or_else: str = FEWER_BATCHES) -> str:
     """MORE_MEMORY with a number that is enough: rounded up to a tenth of a GiB."""

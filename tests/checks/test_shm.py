@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from preflight.checks.contract import Unit
-from preflight.checks.shm import CHECK, GIB, ShmReading, bytes_to_write
+from preflight.checks.shm import CHECK, GIB, ShmReading, bytes_to_write, temporary_folder
+from preflight.machine.facts import gather
 from preflight.machine.root import host
 from preflight.measure.shm_write import write_and_read_back
 from preflight.outcome import Outcome
 from preflight.scratch import Scratch
 from tests import making
+from tests.fakes import FixtureRoot
 
 HEALTHY = ShmReading(
     mounted=True, fs_type="tmpfs", size_gib=16.0, free_gib=16.0, need_gib=0.1122,
-    memory_headroom_gib=30.0, written_gib=0.1122, write_error=None, stale_gib=0.0, stale_files=(),
+    memory_headroom_gib=30.0, memory_limit_gib=32.0, container="kubernetes", written_gib=0.1122,
+    write_error=None, stale_gib=0.0, stale_files=(), temporary_folder="/tmp",
 )  # fmt: skip
 
 
@@ -35,6 +40,9 @@ def test_a_healthy_mount_passes() -> None:
     ("changes", "id", "outcome"),
     [
         ({"mounted": False}, "mounted", Outcome.FAIL),
+        ({"temporary_folder": None}, "temporary_folder", Outcome.FAIL),
+        ({"mounted": False, "temporary_folder": None}, "temporary_folder", Outcome.FAIL),
+        ({"size_gib": 64.0}, "within_memory", Outcome.WARN),
         ({"free_gib": 0.1}, "need", Outcome.FAIL),
         ({"free_gib": 0.2}, "floor", Outcome.FAIL),
         ({"memory_headroom_gib": 0.1}, "memory_behind", Outcome.FAIL),
@@ -52,6 +60,58 @@ def test_the_remedy_names_all_three_ways_of_giving_more() -> None:
     remedy = judged(free_gib=0.06, size_gib=0.0625)["shm.need"].remedy
     for way in ("docker run --shm-size=1g", "shm_size: 1gb", "sizeLimit: 1Gi"):
         assert way in remedy
+
+
+def test_no_temporary_folder_says_what_would_happen_and_what_to_mount() -> None:
+    finding = judged(temporary_folder=None)["shm.temporary_folder"]
+    assert "waits for ever" in finding.cause and finding.blame == "setup"
+    for way in ("docker run --tmpfs /tmp", "tmpfs: /tmp", "emptyDir at /tmp", "TMPDIR"):
+        assert way in finding.remedy
+
+
+def test_a_mount_larger_than_the_memory_limit_is_explained() -> None:
+    finding = judged(size_gib=64.0, free_gib=64.0, memory_limit_gib=16.0)["shm.within_memory"]
+    assert (finding.observed, finding.limit, finding.blame) == (64.0, 16.0, "setup")
+    assert "exit 137" in finding.cause and "sizeLimit" in finding.remedy
+
+
+@pytest.mark.parametrize("changes", [{"container": None}, {"memory_limit_gib": None}])
+def test_a_hosts_own_mount_is_not_held_against_a_jobs_limit(changes: dict[str, Any]) -> None:
+    assert "shm.within_memory" not in judged(size_gib=64.0, **changes)
+
+
+def test_an_emptydir_above_the_pods_memory_limit_on_a_recorded_machine() -> None:
+    pod = gather(FixtureRoot.named("kubernetes_emptydir"), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    limits = making.limits("shm", write="none")
+    unit = Unit(
+        subject=None, machine=host(), limits=limits, job=making.job(), facts=pod, earlier={},
+        scratch=Scratch("test"),
+    )  # fmt: skip
+    findings = {finding.id: finding for finding in CHECK.judge([CHECK.observe(unit)], limits)}
+    assert findings["shm.within_memory"].outcome is Outcome.WARN
+    assert findings["shm.memory_behind"].outcome is Outcome.PASS
+    # What the planned loader needs is more than the memory behind it: that is no trap but a fail.
+    large = unit.job.model_copy(update={"num_workers": 2000})
+    seen = CHECK.observe(replace(unit, job=large))
+    behind = {finding.id: finding for finding in CHECK.judge([seen], limits)}["shm.memory_behind"]
+    assert behind.outcome is Outcome.FAIL and "memory limit" in behind.cause
+
+
+def test_the_temporary_folder_is_the_one_that_multiprocessing_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch("test")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert temporary_folder(scratch) == str(tmp_path)
+    own = tmp_path / scratch.name  # where the process that observes has TMPDIR point
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(own))
+    assert temporary_folder(scratch) == str(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    assert temporary_folder(scratch) is None
 
 
 def test_64_mib_is_recognised_as_nobodys_choice() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from preflight.machine.cgroup import read_cgroups
+from preflight.machine.cpu import lowest_quota
+from preflight.machine.root import host
 from tests.command.images import write_images
 from tests.command.running import Gate, assert_one_verdict, can_mount, in_own_mounts
 
@@ -119,35 +122,135 @@ def test_a_cpu_quota_is_seen_and_blamed_with_the_arithmetic(gate: Gate) -> None:
     assert supply == pytest.approx(finding["observed"])
 
 
-def no_temporary_directory(gate: Gate) -> tuple[str, ...]:
-    """/tmp and /var/tmp read-only, only the report folder writable; TMPDIR points nowhere."""
+NO_COVERAGE = {name: None for name in os.environ if name.startswith("COVERAGE")}
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+LOADER = (
+    "--set=loader.num_workers=1", "--set=shm.min_free_gib=0",
+    "--set=dataloader.min_samples_per_s=0.5", "--set=limits.min_memory_headroom_gib=0",
+    "--set=loader.timeout_s=5", "--set=stats.no_batch_s=5",
+)  # fmt: skip
+
+
+def read_only_root(gate: Gate, *writable: str) -> tuple[str, ...]:
+    """All of the root file system read-only, but for the report folder and what is named."""
     gate.reports.mkdir()
-    steps = [
-        f"mount --bind {gate.reports} {gate.reports}",
-        "mount --bind /tmp /tmp", f"mount --rbind {gate.reports} {gate.reports}",
-        "mount -o remount,bind,ro /tmp",
-        "mount --bind /var/tmp /var/tmp", "mount -o remount,bind,ro /var/tmp",
-    ]  # fmt: skip
+    steps = [f"mount --bind {folder} {folder}" for folder in (gate.reports, "/var/tmp", "/tmp")]
+    # Reports lie in /tmp, too: mounted once more over it, they stay writable.
+    steps.append(f"mount --bind {gate.reports} {gate.reports}")
+    read_only = [folder for folder in ("/tmp", "/var/tmp", "/") if folder not in writable]
+    steps += [f"mount -o remount,bind,ro {folder}" for folder in read_only]
     return in_own_mounts(" && ".join(steps))
 
 
 @needs_mounts
-@pytest.mark.parametrize("data", ["generated", "own"])
-def test_without_a_temporary_directory_there_is_still_an_answer(gate: Gate, data: str) -> None:
-    write_images(gate.folder / "data", 32)
-    environment = {name: None for name in os.environ if name.startswith("COVERAGE")}
+@pytest.mark.parametrize("thresholds", ["cpu", "quick"])
+def test_without_a_temporary_folder_no_loader_is_started(gate: Gate, thresholds: str) -> None:
     ran = gate.run(
-        "run", "--thresholds=cpu", "--set=loader.num_workers=1", "--set=shm.min_free_gib=0",
-        "--set=dataloader.min_samples_per_s=0.5", "--set=limits.min_memory_headroom_gib=0",
-        "--set=loader.timeout_s=5", "--set=stats.no_batch_s=5",
-        *(["--data", str(gate.folder / "data")] if data == "own" else []),
-        wrapped=no_temporary_directory(gate), cwd="/proc",
-        env={**environment, "TMPDIR": "/nowhere"},
+        "run", f"--thresholds={thresholds}", *LOADER, wrapped=read_only_root(gate), cwd="/",
+        env={**NO_COVERAGE, "TMPDIR": "/nowhere"},
     )  # fmt: skip
-    assert ran.code in (0, 1), f"{ran.stdout}\n{ran.stderr}"
-    assert_one_verdict(ran, ran.code)
-    if ran.code == 1:
-        finding = ran.finding("dataloader.completed")
-        assert "no temporary directory is writable" in finding["cause"]
-        assert finding["blame"] == "setup" and "TMPDIR" in finding["remedy"]
+    assert_one_verdict(ran, 1)
+    finding = ran.finding("shm.temporary_folder")
+    assert (finding["outcome"], finding["blame"]) == ("fail", "setup")
+    assert "waits for ever" in finding["cause"]
+    for way in ("docker run --tmpfs /tmp", "tmpfs: /tmp", "emptyDir at /tmp", "TMPDIR"):
+        assert way in finding["remedy"]
+    assert "no temporary folder is writable" in ran.stdout.splitlines()[0]
+    if thresholds == "cpu":
+        (skipped,) = ran.result("dataloader")["findings"]
+        assert skipped["outcome"] == "skip" and "shm" in skipped["cause"]
     gate.assert_nothing_left()
+
+
+@needs_mounts
+def test_a_tmpfs_at_tmp_is_all_that_a_read_only_root_needs(gate: Gate) -> None:
+    ran = gate.run(
+        "run", "--thresholds=cpu", *LOADER, wrapped=read_only_root(gate, "/tmp"), cwd="/",
+        env={**NO_COVERAGE, "TMPDIR": None},
+    )  # fmt: skip
+    assert_one_verdict(ran, 0)
+    assert ran.finding("shm.temporary_folder")["observed"] == "/tmp"
+    gate.assert_nothing_left()
+
+
+@needs_mounts
+@pytest.mark.parametrize("data", ["generated", "own"])
+def test_a_loader_that_is_started_all_the_same_does_not_wait_for_ever(
+    gate: Gate, data: str
+) -> None:
+    write_images(gate.folder / "data", 32)
+    ran = gate.run(
+        "run", "--thresholds=cpu", "--skip=shm", *LOADER,
+        *(["--data", str(gate.folder / "data")] if data == "own" else []),
+        wrapped=read_only_root(gate), cwd="/", env={**NO_COVERAGE, "TMPDIR": "/nowhere"},
+    )  # fmt: skip
+    assert_one_verdict(ran, 1)
+    finding = ran.finding("dataloader.completed")
+    assert "no temporary directory is writable" in finding["cause"]
+    assert finding["blame"] == "setup" and "TMPDIR" in finding["remedy"]
+    gate.assert_nothing_left()
+
+
+def no_quota_here() -> bool:
+    return lowest_quota(host(), read_cgroups(host())) is None
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU is all that there is")
+@pytest.mark.skipif(not no_quota_here(), reason="this machine has a CPU quota")
+def test_a_request_without_a_quota_is_what_the_loader_runs_on(gate: Gate) -> None:
+    running = gate.start(
+        "run", "--thresholds=cpu", *LOADER, "--set=loader.num_workers=2",
+        "--set=dataloader.min_samples_per_s=1e9", "--set=stats.hopeless_ratio=0",
+        "--set=stats.max_s=4", env={"PREFLIGHT_CPU_REQUEST": "1000m"},
+    )  # fmt: skip
+    running.wait_for("measuring")
+    group = [pid for pid in gate.processes() if os.getpgid(pid) == gate.measuring()]
+    allowed = {frozenset(os.sched_getaffinity(pid)) for pid in group}
+    assert len(group) >= 3  # the loader's process and two workers
+    assert len(allowed) == 1 and len(allowed.pop()) == 1
+    ran = running.end()
+    assert ran.code in (1, 3)  # undecided where neighbours are on that very CPU
+    assert_one_verdict(ran, ran.code)
+    cpu = ran.report["facts"]["cpu"]
+    assert (cpu["request"], cpu["bound_to"], cpu["effective"]) == (1.0, 1, 1.0)
+    assert ran.finding("limits.workers_per_cpu")["outcome"] == "warn"
+    assert "PREFLIGHT_CPU_REQUEST" in ran.finding("limits.workers_per_cpu")["cause"]
+    reading = ran.result("dataloader")["reading"]
+    assert (reading["requested_cpus"], reading["bound_cpus"]) == (1, 1)
+    assert reading["effective_cpus"] == 1.0 and 0 < reading["own_cpu_share"] < 1.3
+    assert ran.finding("dataloader.cpu_request")["outcome"] == "pass"
+    gate.assert_nothing_left()
+
+
+QUICK = ("run", "--thresholds=quick", "--check=limits", "--set=limits.min_memory_headroom_gib=0")
+
+
+@needs_mounts
+@pytest.mark.parametrize(("options", "outcome"), [("rw", "warn"), ("ro", "pass")])
+def test_data_that_may_be_written_to(gate: Gate, options: str, outcome: str) -> None:
+    data = gate.folder / "volume"
+    write_images(data / "train", 1)
+    mounting = f"mount --bind {data} {data} && mount -o remount,bind,{options} {data}"
+    (gate.folder / "link").symlink_to(data / "train")
+    ran = gate.run(*QUICK, "--data=link", wrapped=in_own_mounts(mounting), env=IN_A_POD)
+    assert_one_verdict(ran, 0)
+    finding = ran.finding("limits.data_mount")
+    assert (finding["outcome"], finding["subject"]) == (outcome, "link")
+    if outcome == "warn":
+        assert f"mounted at {data}" in finding["cause"] and "readOnly" in finding["remedy"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as root")
+def test_root_in_a_container_is_a_warning(gate: Gate) -> None:
+    ran = gate.run(*QUICK, env=IN_A_POD)
+    assert_one_verdict(ran, 0)
+    finding = ran.finding("limits.user")
+    assert (finding["outcome"], finding["blame"]) == ("warn", "setup")
+    assert "a kubernetes container" in finding["cause"] and "runAsNonRoot" in finding["remedy"]
+
+
+@needs_mounts
+def test_another_user_in_a_container_is_not_warned_of(gate: Gate) -> None:
+    ran = gate.run(*QUICK, env=IN_A_POD, wrapped=("unshare", "--user", "--map-user=1000"))
+    assert_one_verdict(ran, 0)
+    assert ran.finding("limits.user")["outcome"] == "pass"
