@@ -30,7 +30,7 @@ def test_options_and_variables_exist() -> None:
     text = help_of("run")
     known = text + help_of("thresholds", "show") + help_of("report")
     others = {
-        "--index-url", "--extra-index-url", "--gpus",  # of pip and docker
+        "--index-url", "--extra-index-url", "--gpus", "--shm-size",  # of pip and docker
         "--standalone", "--nproc-per-node", "--no-python",  # of torchrun
         "--ntasks-per-node", "--gpus-per-task",  # of srun
     }  # fmt: skip
