@@ -1,0 +1,1 @@
+../kubernetes/node-problem-detector/last-result.sh
