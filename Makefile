@@ -30,7 +30,7 @@ run: $(STAMP)    ## run the gate on this machine, host side only; reports in rep
 
 test: $(TEST_STAMP)  ## run all tests
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto
+	$(BIN)/coverage run -m pytest -n auto --dist worksteal
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --skip-covered --sort=cover
 
