@@ -1,0 +1,86 @@
+"""Engines, the stand-in base and preflight's image for the tests here: `make engine-test`.
+
+A test is skipped only where an engine's packages cannot be installed, and says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines import engine as engines
+from tests.engines import standin_base
+from tests.engines.engine import BASE, Engine, Missing
+
+
+@pytest.fixture(scope="session")
+def base_root() -> Iterator[Path]:
+    """The stand-in base as a folder. Beside the installation, for hard links."""
+    folder = Path(tempfile.mkdtemp(prefix="pf-base-"))
+    try:
+        standin_base.make(folder / "root")
+        yield folder / "root"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def podman(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """podman(*arguments), with the stand-in base in its storage."""
+    folder = Path(tempfile.mkdtemp(prefix="pf-podman-"))
+    try:
+        engine = engines.podman(folder)
+    except Missing as why:
+        folder.rmdir()
+        pytest.skip(str(why))
+    try:
+        engine.import_base(request.getfixturevalue("base_root"))
+        yield engine
+    finally:
+        engines.end_podman(engine, folder)
+
+
+@pytest.fixture(scope="session")
+def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """docker(*arguments), with the stand-in base in its storage."""
+    folder = Path(tempfile.mkdtemp(prefix="pf-docker-"))
+    try:
+        daemon = engines.docker(folder)
+    except Missing as why:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(str(why))
+    try:
+        daemon.engine.import_base(request.getfixturevalue("base_root"))
+        yield daemon.engine
+    finally:
+        daemon.end()
+
+
+@pytest.fixture(scope="session")
+def base_image(podman: Engine) -> str:
+    """The stand-in for pytorch/pytorch, in both engines."""
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def image(podman: Engine) -> str:
+    """preflight's image in podman."""
+    return podman.image()
+
+
+@pytest.fixture(scope="session")
+def docker_image(docker: Engine) -> str:
+    """preflight's image in docker."""
+    return docker.image()
+
+
+@pytest.fixture(scope="session", params=["podman", "docker"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine in turn, with preflight's image."""
+    found: Engine = request.getfixturevalue(request.param)
+    found.image()
+    return found
