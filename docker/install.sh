@@ -27,7 +27,9 @@ locked pillow > "$work/pillow.lock"
 
 install "$tree/site" --only-binary :all: --require-hashes -r "$work/site.lock"
 mv "$tree/site/bin/dumb-init" "$tree/bin/"
+own=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 for python in $pythons; do
+  [ "$python" != "$own" ] || continue
   install "$work/$python" --only-binary :all: --python-version "$python" --require-hashes \
     -r "$work/compiled.lock"
   cp "$work/$python"/pydantic_core/*.so "$tree/site/pydantic_core/"

@@ -65,7 +65,9 @@ class Engine:
 
     def import_base(self, root: Path) -> None:
         """Make BASE out of a root file system."""
-        changes = [f"--change=ENV {name}={value}" for name, value in standin_base.ENVIRONMENT.items()]
+        changes = [
+            f"--change=ENV {name}={value}" for name, value in standin_base.ENVIRONMENT.items()
+        ]
         with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
             done = subprocess.run(
                 [*self.command, "import", *changes, "--change=WORKDIR /workspace", "-", BASE],

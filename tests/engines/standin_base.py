@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "PIP_CERT": CERTIFICATES,
 }
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-_LEFT_OUT = re.compile(r"^torch/(include|test|share|bin/.*test)|__pycache__")
+_LEFT_OUT = re.compile(r"^torch/((include|test|share)/|bin/.*test)|__pycache__")
 _LIBRARY = re.compile(r"=> (/(?:usr/)?lib\S+)|^\s*(/lib64/\S+)", re.MULTILINE)
 
 
@@ -46,7 +46,9 @@ def make(root: Path) -> None:
     (root / "etc/group").write_text("root:x:0:\n")
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
     with contextlib.suppress(OSError):
-        shutil.copy(CERTIFICATES if os.path.exists(CERTIFICATES) else bundle, root / CERTIFICATES[1:])
+        shutil.copy(
+            CERTIFICATES if os.path.exists(CERTIFICATES) else bundle, root / CERTIFICATES[1:]
+        )
 
 
 def _put_shell(root: Path) -> None:
@@ -74,8 +76,8 @@ def _put_python(root: Path) -> None:
     for library in (theirs / "lib").glob("libpython3*.so*"):
         shutil.copy(library, ours / "lib")
     (root / "etc/ld.so.conf").write_text(f"/{HOME}/lib\n")  # its own RUNPATH names the old place
-    start = f"#!/{HOME}/bin/python3\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n"
-    (ours / "bin/pip").write_text(start)
+    pip = "from pip._internal.cli.main import main\nraise SystemExit(main())\n"
+    (ours / "bin/pip").write_text(f"#!/{HOME}/bin/python3\n{pip}")
     (ours / "bin/pip").chmod(0o755)
 
 
@@ -110,10 +112,8 @@ def _with_what_they_need(names: Iterable[str]) -> Iterator[str]:
 
 
 def _put_libraries(root: Path) -> None:
-    binaries = [
-        str(file) for file in root.rglob("*")
-        if not file.is_symlink() and file.is_file() and (".so" in file.name or file.parent.name == "bin")
-    ]  # fmt: skip
+    files = (file for file in root.rglob("*") if file.is_file() and not file.is_symlink())
+    binaries = [str(file) for file in files if ".so" in file.name or file.parent.name == "bin"]
     env = {**os.environ, "LD_LIBRARY_PATH": str(root / HOME / "lib")}
     told = subprocess.run(["ldd", *binaries], env=env, capture_output=True, text=True).stdout
     for name in {match[1] or match[2] for match in _LIBRARY.finditer(told)}:
