@@ -6,7 +6,7 @@
 ARG BASE_IMAGE=docker.io/pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime
 
 FROM ${BASE_IMAGE} AS build
-USER root
+USER 0
 COPY . /src
 RUN sh /src/docker/install.sh /src /opt/preflight
 
@@ -21,7 +21,7 @@ LABEL org.opencontainers.image.title="preflight" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 
-USER root
+USER 0
 COPY --from=build /opt/preflight /opt/preflight
 # Whoever runs it may write reports, also on a volume that takes over this folder's mode.
 RUN mkdir -p /data /reports && chmod 1777 /reports

@@ -46,7 +46,7 @@ def podman(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """docker(*arguments), with the stand-in base in its storage."""
+    """docker(*arguments); its base says, as a distribution's does, that pip may not install into it."""
     folder = Path(tempfile.mkdtemp(prefix="pf-docker-"))
     try:
         daemon = engines.docker(folder)
@@ -54,7 +54,9 @@ def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
         shutil.rmtree(folder, ignore_errors=True)
         pytest.skip(str(why))
     try:
-        daemon.engine.import_base(request.getfixturevalue("base_root"))
+        root: Path = request.getfixturevalue("base_root")
+        with standin_base.externally_managed(root):
+            daemon.engine.import_base(root)
         yield daemon.engine
     finally:
         daemon.end()

@@ -51,6 +51,17 @@ def make(root: Path) -> None:
         )
 
 
+@contextlib.contextmanager
+def externally_managed(root: Path) -> Iterator[None]:
+    """Mark its Python, for a while, as one that pip may not install into (PEP 668)."""
+    mark = root / HOME / "lib" / _PYTHON / "EXTERNALLY-MANAGED"
+    mark.write_text("[externally-managed]\nError=the distribution's packages are its own\n")
+    try:
+        yield
+    finally:
+        mark.unlink()
+
+
 def _put_shell(root: Path) -> None:
     for name in ("bash", "busybox"):
         found = shutil.which(name)
