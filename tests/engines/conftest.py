@@ -46,7 +46,7 @@ def podman(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """docker(*arguments); its base says, as a distribution's does, that pip may not install into it."""
+    """docker(*arguments); its base is closed to pip, as a distribution's is."""
     folder = Path(tempfile.mkdtemp(prefix="pf-docker-"))
     try:
         daemon = engines.docker(folder)
