@@ -20,7 +20,7 @@ PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 NEEDS := "from importlib.metadata import requires; print(*(need for need in \
   requires('node-preflight') if 'extra ==' not in need and not need.startswith('torch')), sep='\n')"
 
-.PHONY: help run test lint bench bench-full gpu-wheels gpu-test dist clean
+.PHONY: help run test lint bench bench-full gpu-wheels gpu-test image lock engine-test dist clean
 
 help:            ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -60,6 +60,17 @@ gpu-test:        ## test on this machine's GPU beside its own PyTorch, with the 
 	$(GPU_PIP) 'setuptools>=77' pytest pytest-timeout
 	$(GPU_PIP) --no-build-isolation -e .
 	$(GPU_VENV)/bin/python -m pytest tests/gpu -s -rs -p no:cacheprovider
+
+image:           ## the container image, on BASE_IMAGE where given
+	docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) -t preflight .
+
+lock: $(TEST_STAMP)  ## docker/requirements.lock: what the image adds, with hashes
+	$(BIN)/pip install -q $(PIP_ARGS) uv
+	sh docker/lock.sh $(BIN)/python
+
+engine-test: $(TEST_STAMP)  ## podman, docker, Compose, Slurm: installed and started by the tests (root)
+	$(BIN)/python -m pytest tests/engines -rs -p no:cacheprovider
 
 dist: $(TEST_STAMP)  ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation

@@ -30,7 +30,9 @@ def test_options_and_variables_exist() -> None:
     text = help_of("run")
     known = text + help_of("thresholds", "show") + help_of("report")
     others = {
-        "--index-url", "--extra-index-url", "--gpus", "--shm-size",  # of pip and docker
+        "--index-url", "--extra-index-url",  # of pip
+        "--gpus", "--shm-size", "--build-arg", "--rm", "--network", "--read-only", "--tmpfs",
+        "--user", "--build",  # of docker
         "--standalone", "--nproc-per-node", "--no-python",  # of torchrun
         "--ntasks-per-node", "--gpus-per-task",  # of srun
     }  # fmt: skip
