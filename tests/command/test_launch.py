@@ -16,6 +16,7 @@ import pytest
 from tests.command.running import (
     FAIL_LIMITS,
     MODULE,
+    PASS_HERE,
     Gate,
     Running,
     assert_one_verdict,
@@ -60,7 +61,7 @@ def children(pid: int) -> list[int]:
 def test_after_a_pass_the_code_is_the_commands(gate: Gate, code: int) -> None:
     ran = run(gate, PASSING, "sh", "-c", f"exit {code}")
     assert ran.code == code
-    assert (ran.report["exit_code"], ran.report["outcome"]) == (0, "pass")
+    assert (ran.report["exit_code"], ran.report["outcome"]) == (0, PASS_HERE)
 
 
 def test_a_command_that_dies_of_a_signal_does_so_in_our_place(gate: Gate) -> None:
@@ -367,7 +368,7 @@ def test_ranks_that_wait_load_nothing_and_write_no_report(gate: Gate) -> None:
     env = ranks_of(2)
     waiting = start(gate, PASSING, "echo", "started", env=env(1), standin="forbid:typer")
     ran = start(gate, PASSING, "true", env=env(0), stdin=None).end()
-    assert ran.code == 0 and ran.report["outcome"] == "pass"
+    assert ran.code == 0 and ran.report["outcome"] == PASS_HERE
     before = (gate.reports / "preflight.json").stat().st_mtime_ns
     assert waiting.end().stdout == "started\n"
     assert (gate.reports / "preflight.json").stat().st_mtime_ns == before
