@@ -134,7 +134,8 @@ def thresholds_schema() -> str:
 
 
 def _resolve(request: Request, known: Mapping[str, Check[Any, Any]]) -> Settings:
-    return resolve(request, {id: check.limits for id, check in known.items()}, SHIPPED)
+    limits = {id: check.limits for id, check in known.items()}
+    return resolve(request, limits, SHIPPED, only_used=True)
 
 
 def _runs(id: str, settings: Settings) -> str:

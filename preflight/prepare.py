@@ -103,7 +103,8 @@ class Preparation:
 
     def _note_odd_choices(self, names: Set[str | None]) -> None:
         named = self.settings.gpu
-        layers = [layer for layer in shipped_layers("gpu", SHIPPED) if layer.path.stem == named]
+        layers = [] if named == "auto" else shipped_layers("gpu", SHIPPED)
+        layers = [layer for layer in layers if layer.path.stem == named]
         fits = any(match_gpu(name, layers) for name in names if name is not None)
         if layers and names and not fits:
             found = ", ".join(sorted(map(str, names)))

@@ -95,22 +95,33 @@ class _Choice:
 
 
 def resolve(
-    request: Request, checks: Checks, shipped: Path, gpu_name: str | None = None
+    request: Request,
+    checks: Checks,
+    shipped: Path,
+    gpu_name: str | None = None,
+    *,
+    only_used: bool = False,
 ) -> Settings:
     """Merge and validate. Raises SettingsError, whose text begins with file and line or option.
 
-    `gpu_name` is the NVML name that all GPUs of this node have: `gpu: auto` goes by it.
+    `gpu_name` is the NVML name that all GPUs of this node have: `gpu: auto` goes by it. Without
+    one, every file that could be used is validated too, before anything is measured; `only_used`
+    leaves that out, for callers that measure nothing.
     """
     name = request.thresholds or "default"
     top = find(name, ("base", "site"), request.thresholds_from, Path(), shipped)
-    return _resolve(top, request, checks, shipped, gpu_name)
+    settings = _resolve(top, request, checks, shipped, gpu_name)
+    if settings.gpu == "auto" and gpu_name is None and not only_used:
+        _validate_shipped(checks, shipped)
+    return settings
 
 
 def validate_file(path: Path, checks: Checks, shipped: Path) -> None:
     """Check one threshold file of any kind with all that it extends. Raises SettingsError."""
     layer = read(path, str(path))
     if layer.kind in ("base", "site"):
-        _resolve(layer, Request(), checks, shipped)
+        if _resolve(layer, Request(), checks, shipped).gpu == "auto":
+            _validate_shipped(checks, shipped)
     else:
         _validate_layers(chain(layer, shipped), checks)
 
@@ -144,9 +155,6 @@ def _resolve(
         *chosen,
         *(layer for layer in below if layer.kind == "site"),
     ]
-    if gpu.value.value == "auto":
-        for kind in ("gpu", "workload"):
-            _validate_layers(shipped_layers(kind, shipped), checks)
     sets = [
         _set(item, origin)
         for origin, items in (
@@ -203,6 +211,11 @@ def _settings(merged: Branch, layers: Sequence[Layer], checks: Checks, shipped: 
 def _validate_layers(layers: Sequence[Layer], checks: Checks) -> None:
     for layer in layers:
         validate(layer.tree, layer.kind, checks)
+
+
+def _validate_shipped(checks: Checks, shipped: Path) -> None:
+    for kind in ("gpu", "workload"):
+        _validate_layers(shipped_layers(kind, shipped), checks)
 
 
 def _choice(key: str, asked: str | None, asked_from: str, layers: Sequence[Layer]) -> _Choice:
