@@ -81,7 +81,8 @@ def setup_of(workers: int) -> Setup:
     job = make_job(
         sample=settings.sample, loader=settings.loader, stats=settings.stats,
         consumer=settings.consumer, workload=None, facts=facts, data=None, data_state=None,
-        gpu_sharing=settings.expect.gpu_sharing, seed=1,
+        gpu_sharing=settings.expect.gpu_sharing, seed=1, max_read_gib=settings.run.max_read_gib,
+        pace_ratio=settings.run.pace_ratio,
     )  # fmt: skip
     return Setup(job, facts.cpu, os.getpid())
 

@@ -92,6 +92,21 @@ class Consumer(Section):
     host_cpus: float = Field(ge=0, description="CPUs that one rank's training process keeps busy")
 
 
+FsKind = Literal["local", "network", "memory", "unknown"]
+
+
+class DataOn(Section):
+    """The file system that the data path lies on, as the mount table has it."""
+
+    point: str = Field(description="where it is mounted")
+    fs_type: str
+    source: str = Field(description="the device or the server")
+    kind: FsKind = Field(
+        description="network: others read from it too, and its reads are not accounted; unknown: "
+        "what is beneath cannot be seen (fuse, overlay)"
+    )
+
+
 class Job(Section):
     """The plan's answer to "what is measured": sections resolved against this machine."""
 
@@ -107,6 +122,13 @@ class Job(Section):
     data_state: DataState | None = Field(description="what a first look at --data gave")
     data_writable_at: str | None = Field(
         default=None, description="the mount point of --data, where it may be written to"
+    )
+    data_on: DataOn | None = Field(default=None, description="what --data lies on")
+    dataset: str | None = Field(default=None, description="--dataset module:factory, the job's own")
+    explain: bool = Field(default=False, description="stages are measured on a pass, too")
+    max_read_gib: float = Field(gt=0, description="run.max_read_gib: of the data path, all ranks")
+    pace_ratio: float | None = Field(
+        default=None, description="loads are held to so many times the demand; None: not at all"
     )
     seed: int
 

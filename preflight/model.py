@@ -42,6 +42,15 @@ class Rate(Record):
     samples: tuple[Finite, ...] = Field(description="rates of the counted blocks, in order")
 
 
+class Stage(Record):
+    """One stage of the feed, measured alone with everything that it may use."""
+
+    name: Literal["fetch", "decode", "transport", "copy"]
+    samples_per_s: Rate = Field(description="of one rank, while all ranks do the same")
+    cpu_ms_per_sample: Finite | None = None
+    note: str | None = Field(default=None, description="in a few words: 53.1 GB/s, page cache")
+
+
 class Finding(Record):
     """One reading held against one limit."""
 

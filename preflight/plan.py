@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from preflight.checks.contract import Check, Limits
 from preflight.facts import Facts
-from preflight.job import Consumer, DataState, Job, Loader, Sample, Stats
+from preflight.job import Consumer, DataOn, DataState, Job, Loader, Sample, Stats
 from preflight.settings.tree import did_you_mean
 
 # More workers than this per rank rarely help on one loader: published runs peak at 8 to 16.
@@ -127,7 +127,12 @@ def make_job(
     data_state: DataState | None,
     gpu_sharing: Literal["exclusive", "shared"],
     seed: int,
+    max_read_gib: float,
+    pace_ratio: float,
     data_writable_at: str | None = None,
+    data_on: DataOn | None = None,
+    dataset: str | None = None,
+    explain: bool = False,
 ) -> Job:
     """Resolve `auto` against this machine: what exactly is measured."""
     ranks = loader.ranks if loader.ranks != "auto" else max(1, len(facts.cuda_devices()))
@@ -137,6 +142,8 @@ def make_job(
         sample=sample, loader=loader, stats=stats, consumer=consumer, workload=workload,
         num_workers=workers, ranks=ranks, data=data, data_state=data_state,
         gpu_sharing=gpu_sharing, data_writable_at=data_writable_at, seed=seed,
+        data_on=data_on, dataset=dataset, explain=explain, max_read_gib=max_read_gib,
+        pace_ratio=pace_ratio if data_on is not None and data_on.kind == "network" else None,
     )  # fmt: skip
 
 

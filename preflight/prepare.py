@@ -128,7 +128,8 @@ class Preparation:
             workload=None if settings.workload == "none" else settings.workload,
             facts=self._facts, data=options.data, data_state=self._data_state,
             gpu_sharing=settings.expect.gpu_sharing, seed=secrets.randbits(32),
-            data_writable_at=self._data_writable_at,
+            data_writable_at=self._data_writable_at, explain=options.explain,
+            max_read_gib=settings.run.max_read_gib, pace_ratio=settings.run.pace_ratio,
         )  # fmt: skip
         return make_plan(
             self._ids, self._known, settings.limits, job, self._facts,

@@ -92,7 +92,7 @@ def job(**changes: Any) -> Job:
     usual = Job(
         sample=base.sample, loader=base.loader, stats=base.stats, consumer=base.consumer,
         workload=None, num_workers=4, ranks=1, data=None, data_state=None,
-        gpu_sharing="exclusive", seed=1,
+        gpu_sharing="exclusive", seed=1, max_read_gib=16.0,
     )  # fmt: skip
     loader = {key: changes.pop(key) for key in ("batch_size", "prefetch_factor") if key in changes}
     if loader:

@@ -45,6 +45,7 @@ def job_on(
         facts=making.gpu_facts(*map(making.gpu, range(gpus)), cpu=cpu) if gpus else
         making.facts(cpu=cpu),
         data=None, data_state=None, gpu_sharing="exclusive", seed=1,
+        max_read_gib=16.0, pace_ratio=1.25,
     )  # fmt: skip
 
 

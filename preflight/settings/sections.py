@@ -25,6 +25,12 @@ class RunSection(Section):
 
     checks: tuple[str, ...] = Field(min_length=1, description="ids of the checks that run")
     deadline_s: float = Field(gt=0, description="the whole run ends after so long")
+    max_read_gib: float = Field(
+        gt=0, description="of the data path, by all checks and ranks of a run together"
+    )
+    pace_ratio: float = Field(
+        gt=1, description="on a network file system loads are held to so many times the demand"
+    )
     unknown_gpu: Literal["link-model"] = Field(
         description="a GPU model without a file of its own is judged by the link it sits on"
     )

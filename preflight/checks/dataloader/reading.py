@@ -7,7 +7,7 @@ from pydantic import Field
 from preflight.checks.contract import Limits, Reading
 from preflight.job import DataState
 from preflight.measure.stopping import Block, Decision
-from preflight.model import Rate
+from preflight.model import Finite, Rate, Record, Stage
 
 
 class DataloaderLimits(Limits):
@@ -27,13 +27,26 @@ class DataloaderLimits(Limits):
     main_memory_gib: float = Field(gt=0, description="the process that holds the loader")
 
 
+class CpuBudget(Record):
+    """Milliseconds of CPU that one sample cost in the running loader."""
+
+    getitem_ms: Finite | None = Field(description="fetch, decode, transform")
+    collate_ms: Finite | None = Field(description="the rest of the workers: collate, /dev/shm")
+    main_ms: Finite | None = Field(description="the process that takes the batches")
+
+
 class DataloaderReading(Reading):
-    """What the loader did. Rates are of one rank."""
+    """What the loader of one rank did, while those of all ranks ran."""
+
+    rank: int = 0
 
     supply_samples_per_s: Rate | None = None
     demand_samples_per_s: float | None
     demand_from: str | None
     feed_ratio: float | None = None
+    predicted_utilisation_percent: float | None = Field(
+        default=None, description="100 x min(1, supply / demand): loading overlaps with compute"
+    )
     limit_samples_per_s: float
     early: bool = False
     no_batch: bool = False
@@ -45,7 +58,18 @@ class DataloaderReading(Reading):
     data: str | None
     data_state: DataState | None
     files: int | None = None
-    ranks: int = Field(description="of the job; one of them was measured")
+    ranks: int = Field(description="of the job; all of them load at once")
+    alone_samples_per_s: Rate | None = Field(
+        default=None, description="the same loader when the other ranks had stopped"
+    )
+    stages: tuple[Stage, ...] = ()
+    limiting_stage: str | None = Field(default=None, description="the slowest of the stages")
+    cpu_budget: CpuBudget | None = None
+    paced_samples_per_s: float | None = Field(
+        default=None, description="the loader was held to this rate, to spare a file server"
+    )
+    read_gib: float | None = Field(default=None, description="of the data path, by this rank")
+    dataset: str | None = None
     num_workers: int
     batch_size: int
     window_s: float = 0.0
