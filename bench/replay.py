@@ -101,13 +101,18 @@ def replay(moments: Sequence[Moment], setup: Setup, true_rate: float, tally: Tal
 
 
 def _start(moments: Sequence[Moment], setup: Setup, limit: float) -> tuple[str, int]:
-    window = Window(setup.job, setup.cpu, limit, setup.main_pid)
+    job = setup.job
+    batch = job.loader.batch_size
+    window = Window(
+        job.stats, setup.cpu, limit, setup.main_pid, workers=job.num_workers,
+        in_flight=job.num_workers * job.loader.prefetch_factor * batch,
+    )  # fmt: skip
     first = moments[0]
     for moment in moments:
         decision = window.add(
             Progress(
                 look=Look(moment.finished - first.finished, moment.load),
-                batches=moment.batches - first.batches,
+                delivered=(moment.batches - first.batches) * batch,
                 all_started_at=first.load.at_s,
                 all_finished_one=True,
             )

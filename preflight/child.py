@@ -98,12 +98,17 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
     from preflight import checks, facts, job
     from preflight.checks.contract import Unavailable, Unit
     from preflight.machine.root import host
+    from preflight.roster import Roster
 
     folder = scratch.make()
     if folder is not None:
         # Workers that are killed leave their sockets' folders behind: in ours they go with it.
         os.environ["TMPDIR"] = str(folder)
     check = checks.load(request["check"])
+    rank, roster = request["rank"], None
+    if request["roster"] is not None:
+        roster = Roster.inherited(request["roster"], request["ranks"], rank)
+        os.set_inheritable(request["roster"], False)
     unit = Unit(
         subject=request["subject"],
         machine=host(),
@@ -115,6 +120,8 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
         emit=lambda reading: channel.send("reading", reading=reading.model_dump(mode="json")),
         progress=lambda text: channel.send("progress", text=text),
         ready=channel.ready,
+        rank=rank,
+        roster=roster,
     )
     try:
         reading = check.observe(unit)

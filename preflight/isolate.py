@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,17 +66,19 @@ def run(
     stop: Stop,
     total_s: float = math.inf,
     turn: Turn | None = None,
+    inherit: Sequence[int] = (),
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Ended:
     """Run `request` in a child (see `preflight.child`) and say how it ended; never raises for it.
 
     `timeout_s` counts from when the child, ready, gets its `turn`; getting ready has START_LIMIT_S.
-    Everything together, waiting for the others included, never exceeds `total_s`.
+    Everything together, waiting for the others included, never exceeds `total_s`. `inherit` are
+    descriptors that it gets beside its own two, under the same numbers.
     """
     turn = turn or AtOnce()
     began = time.monotonic()
     try:
-        child = _start(request)
+        child = _start(request, inherit)
     except (OSError, RuntimeError) as error:  # no process, no thread, no descriptor left
         turn.leave()
         return Ended("raised", 0.0, text=f"{type(error).__name__}: {error}")
@@ -167,7 +169,7 @@ class _Watched:
                 return kind
 
 
-def _start(request: dict[str, Any]) -> _Child:
+def _start(request: dict[str, Any], inherit: Sequence[int]) -> _Child:
     request_read, request_write = _pipe()
     message_read, message_write = _pipe()
     package_folder = str(Path(__file__).resolve().parent.parent)
@@ -179,7 +181,7 @@ def _start(request: dict[str, Any]) -> _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=theirs,
+            pass_fds=(*theirs, *inherit),
             cwd=_working_folder(),
         )
     except OSError:

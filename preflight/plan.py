@@ -29,6 +29,7 @@ class PlannedUnit:
     subject: str | None = None
     cuda_id: str | None = None
     """The one device in its CUDA_VISIBLE_DEVICES, "" for none; None: it stays as it is."""
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,9 @@ def _units(check: Check[Any, Any], job: Job, facts: Facts) -> tuple[PlannedUnit,
     if check.fan_out == "gpu" and devices:
         return tuple(PlannedUnit(device.subject, device.cuda_id) for device in devices)
     if check.fan_out == "rank":
-        # One rank for all, so far: ranks that load at once would take each other for neighbours.
-        return (PlannedUnit("rank 0", devices[0].cuda_id if devices else None),)
+        # As a launcher does it: local rank R takes device R; without enough of them they share.
+        ids = [
+            devices[rank % len(devices)].cuda_id if devices else None for rank in range(job.ranks)
+        ]
+        return tuple(PlannedUnit(f"rank {rank}", id, rank) for rank, id in enumerate(ids))
     return (PlannedUnit(),)

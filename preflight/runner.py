@@ -25,6 +25,7 @@ from preflight.machine.root import Root
 from preflight.model import Finding, Result
 from preflight.outcome import Blame, Outcome, worst
 from preflight.plan import Plan, Planned, PlannedUnit
+from preflight.roster import Roster
 from preflight.scratch import Scratch
 from preflight.turns import OneByOne, Together, Turn
 
@@ -103,22 +104,30 @@ class Runner:
         order = OneByOne() if one_by_one else Together(len(units))
         turns = [order.turn() for _ in units]
         started: list[Future[Ended] | Ended] = []
+        try:
+            roster = Roster.create(self.plan.job.ranks) if planned.check.fan_out == "rank" else None
+        except OSError as error:  # no memory, no descriptor
+            return [Ended("raised", 0.0, text=_text(error)) for _ in units]
         with ThreadPoolExecutor(len(units)) as pool:
             for unit, turn in zip(units, turns, strict=True):
                 try:
                     started.append(
-                        pool.submit(self._isolated, planned, unit, turn, earlier, left_s)
+                        pool.submit(self._isolated, planned, unit, turn, roster, earlier, left_s)
                     )
                 except RuntimeError as error:  # no thread left: the others must not wait for it
                     turn.leave()
                     started.append(Ended("raised", 0.0, text=_text(error)))
-        return [end if isinstance(end, Ended) else end.result() for end in started]
+        ended = [end if isinstance(end, Ended) else end.result() for end in started]
+        if roster is not None:
+            roster.close()
+        return ended
 
     def _isolated(
         self,
         planned: Planned,
         unit: PlannedUnit,
         turn: Turn,
+        roster: Roster | None,
         earlier: Mapping[str, Any],
         left_s: float,
     ) -> Ended:
@@ -134,6 +143,9 @@ class Runner:
             "facts": self.plan.facts.model_dump(mode="json", by_alias=True),
             "earlier": earlier,
             "scratch": scratch.token,
+            "rank": unit.rank,
+            "ranks": self.plan.job.ranks,
+            "roster": None if roster is None else roster.fd,
         }
         try:
             return run_isolated(
@@ -142,9 +154,12 @@ class Runner:
                 total_s=left_s,
                 stop=self.stop,
                 turn=turn,
+                inherit=() if roster is None or roster.fd is None else (roster.fd,),
                 on_progress=lambda text: self.progress(planned.check.id, who + text),
             )
         finally:
+            if roster is not None:
+                roster.close_row(unit.rank)
             scratch.remove()
 
     def _in_process(

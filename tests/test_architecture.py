@@ -18,7 +18,7 @@ FILES = {
 }
 PURE = {
     "checks/contract.py", "checks/dataloader/cause.py", "checks/dataloader/judge.py",
-    "checks/dataloader/reading.py", "checks/driver_cuda/coverage.py",
+    "checks/dataloader/reading.py", "checks/dataloader/start_up.py", "checks/driver_cuda/coverage.py",
     "checks/driver_cuda/judge.py", "checks/driver_cuda/presence.py",
     "checks/driver_cuda/reading.py", "checks/driver_cuda/versions.py", "checks/gpus/judge.py",
     "checks/gpus/reading.py", "checks/limits/judge.py", "checks/limits/reading.py",

@@ -77,15 +77,18 @@ def units(
     }
 
 
-def test_one_rank_stands_for_all() -> None:
+def test_every_rank_is_a_unit() -> None:
     planned = units(making.facts(), ranks=3)
-    assert planned["dataloader"] == [("rank 0", None)]
+    assert planned["dataloader"] == [("rank 0", None), ("rank 1", None), ("rank 2", None)]
     assert planned["shm"] == [(None, None)]
 
 
 def test_a_rank_has_a_gpu_where_there_is_one() -> None:
     two = making.gpu_facts(making.gpu(0), making.gpu(1))
-    assert units(two, ranks=2)["dataloader"] == [("rank 0", two.gpus[0].uuid)]
+    first, second = (gpu.uuid for gpu in two.gpus)
+    assert units(two, ranks=3)["dataloader"] == [
+        ("rank 0", first), ("rank 1", second), ("rank 2", first)
+    ]  # fmt: skip
 
 
 def test_each_gpu_gets_a_process_that_sees_it_alone() -> None:

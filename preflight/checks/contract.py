@@ -21,6 +21,7 @@ from preflight.model import Finding
 
 if TYPE_CHECKING:
     from preflight.machine.root import Root
+    from preflight.roster import Roster
     from preflight.scratch import Scratch
 
 FanOut = Literal["none", "gpu", "rank"]
@@ -69,6 +70,11 @@ class Unit:
     ready: Callable[[], None] = lambda: None
     """Say that imports are done and wait for the others, or for one's turn (see Check.turns): from
     here on the check's own time limit counts."""
+
+    rank: int = 0
+    """Which of the job's ranks it stands for (fan_out "rank")."""
+    roster: Roster | None = None
+    """The ranks that are at work beside it (fan_out "rank")."""
 
     def device(self) -> CudaDevice | None:
         """The CUDA device that this unit is about; CUDA sees it alone, as device 0."""

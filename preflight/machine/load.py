@@ -36,11 +36,22 @@ class LoadMeter:
     end is not seen.
     """
 
-    def __init__(self, root: Root, cpus: frozenset[int], pids: Callable[[], Iterable[int]]) -> None:
-        """`cpus` is our affinity mask; `pids` names the processes that are ours at each read."""
+    def __init__(
+        self,
+        root: Root,
+        cpus: frozenset[int],
+        pids: Callable[[], Iterable[int]],
+        siblings: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        """`cpus` is our affinity mask; `pids` names the processes that are ours at each read.
+
+        `siblings` are ours as well where CPU time is counted, but it is not them who wait for us
+        or for whom we wait: their run delay is left out.
+        """
         self._root = root
         self._cpus = cpus
         self._pids = pids
+        self._siblings = siblings
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
         self._processes: dict[int, _Process] = {}
         self._seen: dict[tuple[int, str], tuple[float, float]] = {}
@@ -49,7 +60,7 @@ class LoadMeter:
         """All counters now; `at_s` is the caller's monotonic clock, kept with them."""
         busy_s, steal_s = self._machine()
         living = list(self._pids())
-        for pid in living:
+        for pid in {*living, *self._siblings()}:
             self._count(pid)
         used = [process.cpu_s for process in self._processes.values()]
         return Load(
@@ -62,6 +73,11 @@ class LoadMeter:
                 for pid in living
             },
         )
+
+    def cpu_s(self, pids: Iterable[int]) -> float | None:
+        """What these have used up to the last read; None where one of them could not be read."""
+        used = [self._processes[pid].cpu_s for pid in pids if pid in self._processes]
+        return sum(used) if used else None
 
     def _machine(self) -> tuple[float | None, float | None]:
         lines = cpu_ticks(self._root.read_text("/proc/stat"))

@@ -6,7 +6,6 @@ temporary directory. Reading a slot never waits for its worker. Nothing here jud
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import time
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from preflight.memfd import anonymous_file
 
 # The memory begins with a token that tells it from anything else, then come the slots.
 _TOKEN_BYTES = 16
@@ -65,7 +66,7 @@ class Counters:
     @classmethod
     def create(cls, workers: int) -> Counters:
         """Zeroed slots for `workers` workers. Raises OSError when there is no memory for them."""
-        fd = _anonymous_file()
+        fd = anonymous_file("preflight-counters")
         os.ftruncate(fd, _size(workers))
         memory = mmap.mmap(fd, _size(workers))
         memory[:_TOKEN_BYTES] = os.urandom(_TOKEN_BYTES)
@@ -219,19 +220,6 @@ class CountingIterable(_Transparent, IterableDataset[Any]):
             except StopIteration:
                 return
             yield item
-
-
-def _anonymous_file() -> int:
-    name = "preflight-counters"
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
-    # Interpreters built for glibc before 2.27 lack it; the libc that torch 2.6 needs has it.
-    libc = ctypes.CDLL(None, use_errno=True)
-    close_on_exec = 1
-    fd = int(libc.memfd_create(name.encode(), close_on_exec))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create")
-    return fd
 
 
 def _attach(path: str | None, token: bytes, workers: int) -> Counters:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.facts import Cpu
-from preflight.job import Job
+from preflight.job import Stats
 from preflight.measure.blocks import BlockMaker, Look
 from preflight.measure.stopping import Block, Decision, SequentialTest, hopeless
 from preflight.model import Rate
@@ -21,21 +21,33 @@ class Progress:
     """The loader at one moment."""
 
     look: Look
-    batches: int
-    """Handed to the consumer."""
+    delivered: int
+    """Samples handed to the consumer."""
     all_started_at: float | None
     """When the last worker started; None while one has not."""
     all_finished_one: bool
-    """Every worker has finished a sample."""
+    """Every worker of every rank has finished a sample."""
+    budget_spent: bool = False
+    """All that the run may read of the data path has been read."""
 
 
 class Window:
     """Feeds the stopping rule."""
 
-    def __init__(self, job: Job, cpu: Cpu, limit_samples_per_s: float, main_pid: int) -> None:
-        self.test = SequentialTest(limit_samples_per_s, job.stats)
-        self._job, self._cpu, self._main_pid = job, cpu, main_pid
-        self._limit = limit_samples_per_s
+    def __init__(
+        self,
+        stats: Stats,
+        cpu: Cpu,
+        limit_samples_per_s: float,
+        main_pid: int,
+        *,
+        workers: int,
+        in_flight: int,
+    ) -> None:
+        """`in_flight`: samples that the loader may have ahead, workers x prefetch x batch."""
+        self.test = SequentialTest(limit_samples_per_s, stats)
+        self._stats, self._cpu, self._main_pid = stats, cpu, main_pid
+        self._limit, self._workers, self._in_flight = limit_samples_per_s, workers, in_flight
         self._maker = self._new_maker()
         self._warm_at: float | None = None
         self._opened: Look | None = None
@@ -43,6 +55,12 @@ class Window:
         self._started: Look | None = None
         """The first look at which every worker had started."""
         self._hopeless = False
+        self._budget_spent = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether warm-up is over and blocks are counted."""
+        return self._opened is not None
 
     def add(self, progress: Progress) -> Decision | None:
         """Take the next look; the decision once there is one."""
@@ -56,23 +74,25 @@ class Window:
             self._opened = progress.look
             self._maker = self._new_maker()
         block = self._maker.add(progress.look)
-        if self._opened is None:
-            return None
-        decision = self.test.add(block) if block else None
-        if decision is None and now - self._opened.load.at_s >= self._job.stats.max_s:
+        decision = self.test.add(block) if block and self._opened else None
+        if decision is None and progress.budget_spent:
+            self._budget_spent = True
+            return self.test.finish()
+        opened = self._opened
+        if decision is None and opened and now - opened.load.at_s >= self._stats.max_s:
             return self.test.finish()
         return decision
 
     def no_batch(self, progress: Progress) -> bool:
         """Whether a living, undisturbed loader has given no batch for `stats.no_batch_s`."""
-        if progress.batches or progress.all_started_at is None:
+        if progress.delivered or progress.all_started_at is None:
             return False
         waited_s = progress.look.load.at_s - progress.all_started_at
-        return waited_s >= self._job.stats.no_batch_s and self.undisturbed()
+        return waited_s >= self._stats.no_batch_s and self.undisturbed()
 
     def undisturbed(self) -> bool:
         """Whether others have left us the CPUs since the workers started."""
-        return self._share_since_start() < self._job.stats.max_disturbance
+        return self._share_since_start() < self._stats.max_disturbance
 
     def fields(self, decision: Decision | None) -> dict[str, Any]:
         """What the reading says of the window."""
@@ -80,6 +100,7 @@ class Window:
         fields: dict[str, Any] = {
             "decision": decision,
             "early": self._hopeless,
+            "budget_spent": self._budget_spent,
             "supply_samples_per_s": _rounded(self._rate(decision)),
             "blocks": tuple(blocks),
             "disturbed_share": _known_share(blocks, self._share(blocks)),
@@ -100,8 +121,8 @@ class Window:
 
     def _new_maker(self) -> BlockMaker:
         return BlockMaker(
-            cpus=self._cpu.effective, block_s=self._job.stats.block_s,
-            cfs_period_s=self._cpu.period_s, workers=self._job.num_workers,
+            cpus=self._cpu.effective, block_s=self._stats.block_s,
+            cfs_period_s=self._cpu.period_s, workers=self._workers,
             main_pid=self._main_pid,
         )  # fmt: skip
 
@@ -109,36 +130,29 @@ class Window:
         now = progress.look.load.at_s
         if self._warm_at is None and progress.all_finished_one:
             self._warm_at = now
-        return self._warm_at is not None and now - self._warm_at >= self._job.stats.warmup_s
+        return self._warm_at is not None and now - self._warm_at >= self._stats.warmup_s
 
     def _is_hopeless(self, progress: Progress) -> bool:
         if progress.all_started_at is None:
             return False
         return hopeless(
-            self._delivered(progress), self._in_flight(),
+            progress.delivered, self._in_flight,
             progress.look.load.at_s - progress.all_started_at,
             self._share_since_start(),
-            self._limit, self._job.stats.hopeless_ratio,
+            self._limit, self._stats.hopeless_ratio,
         )  # fmt: skip
 
     def _missed_by_far(self, progress: Progress) -> Decision:
         assert progress.all_started_at is not None
         elapsed_s = progress.look.load.at_s - progress.all_started_at
         blocks = self.test.blocks
-        most = (self._delivered(progress) + self._in_flight()) / elapsed_s
+        most = (progress.delivered + self._in_flight) / elapsed_s
         rate = _rate_of(blocks, progress.look.finished / elapsed_s, high=most)
-        disturbed = sum(block.f >= self._job.stats.max_disturbance for block in blocks)
+        disturbed = sum(block.f >= self._stats.max_disturbance for block in blocks)
         return Decision(
             verdict="missed", clause="hopeless", rate=rate, blocks=len(blocks),
             disturbed_blocks=disturbed,
         )  # fmt: skip
-
-    def _delivered(self, progress: Progress) -> int:
-        return progress.batches * self._job.loader.batch_size
-
-    def _in_flight(self) -> int:
-        loader = self._job.loader
-        return self._job.num_workers * loader.prefetch_factor * loader.batch_size
 
     def _rate(self, decision: Decision | None) -> Rate | None:
         if decision is not None:

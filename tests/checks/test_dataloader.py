@@ -215,15 +215,6 @@ def test_without_a_workload_the_table_only_warns() -> None:
     assert "dataloader.demand" not in findings
 
 
-def test_each_rank_is_judged() -> None:
-    findings = CHECK.judge(
-        [reading(), reading("missed", 1000.0)], making.limits("dataloader", demand_samples_per_s=1)
-    )
-    supplies = [finding for finding in findings if finding.id == "dataloader.supply"]
-    assert [finding.subject for finding in supplies] == ["rank 0", "rank 1"]
-    assert [finding.outcome for finding in supplies] == [Outcome.PASS, Outcome.FAIL]
-
-
 def test_the_limit_is_the_demand_times_the_ratio_or_the_floor() -> None:
     held = making.limits("dataloader", demand_samples_per_s=2790.0)
     assert limit_of(held) == pytest.approx(2511.0)
@@ -238,8 +229,47 @@ def test_a_loader_that_would_not_fit_is_not_started() -> None:
         check_memory(making.job(), held, making.facts(memory=memory))
 
 
-def test_one_rank_of_eight_is_said_to_be_one() -> None:
-    ranks = judged(reading(ranks=8))["dataloader.ranks"]
-    assert (ranks.outcome, ranks.observed, ranks.limit) == (Outcome.WARN, 1, 8)
-    assert "1 of 8 ranks was measured" in (ranks.cause or "")
-    assert "dataloader.ranks" not in judged(reading())
+def of_ranks(seen: list[DataloaderReading], name: str) -> list[Any]:
+    findings = CHECK.judge(seen, making.limits("dataloader"))
+    return [finding for finding in findings if finding.id == f"dataloader.{name}"]
+
+
+def test_ranks_that_miss_are_told_one_cause_and_the_slowest_ones_remedy() -> None:
+    seen = [
+        reading("missed", rate, rank=rank, ranks=3, own_cpu_share=1.0)
+        for rank, rate in enumerate((1000.0, 900.0, 950.0))
+    ]
+    misses = [
+        f for f in CHECK.judge(seen, making.limits("dataloader")) if f.id == "dataloader.supply"
+    ]
+    assert [finding.observed for finding in misses] == [1000.0, 900.0, 950.0]
+    (cause,) = {finding.cause for finding in misses}
+    (remedy,) = {finding.remedy for finding in misses}
+    assert cause == "the loader workers of 3 ranks used all 8 CPUs they may run on"
+    assert remedy == "give the container 25 CPUs (2,790 / 900.0 x 8 = 24.8)"
+
+
+def test_a_rank_that_reached_its_limit_beside_one_that_did_not_passes() -> None:
+    seen = [reading("reached", 2600.0, rank=0, ranks=2), reading("missed", 900.0, rank=1, ranks=2)]
+    outcomes = [
+        f.outcome
+        for f in CHECK.judge(seen, making.limits("dataloader"))
+        if f.id == "dataloader.supply"
+    ]
+    assert outcomes == [Outcome.PASS, Outcome.FAIL]
+
+
+def test_neighbours_are_told_of_once_and_not_by_every_rank() -> None:
+    seen = [
+        reading("undecided", 2500.0, rank=rank, ranks=2, disturbed_share=share)
+        for rank, share in enumerate((0.3, 0.4))
+    ]
+    contended = [
+        f for f in CHECK.judge(seen, making.limits("dataloader")) if f.id == "dataloader.contended"
+    ]
+    assert [finding.observed for finding in contended] == [40.0]
+
+
+def test_a_spent_budget_is_named_where_it_left_the_rate_open() -> None:
+    seen = reading("undecided", 2500.0, budget_spent=True, read_gib=2.0)
+    assert "may read 2 GiB" in (judged(seen)["dataloader.supply"].cause or "")

@@ -74,6 +74,17 @@ def test_threads_of_several_processes_add_up(tmp_path: Path) -> None:
     assert load.run_delay_s == {7: pytest.approx(0.75), 9: pytest.approx(1.0)}
 
 
+def test_siblings_use_our_cpu_time_and_their_waiting_is_not_ours(tmp_path: Path) -> None:
+    files = tasks(7, {7: schedstat(1.5, 0.25)}) | tasks(9, {9: schedstat(4.0, 1.0)})
+    root = write_machine(tmp_path, files)
+    meter = LoadMeter(root, frozenset(), lambda: [7], siblings=lambda: [7, 9])
+    load = meter.read(0.0)
+    assert load.own_cpu_s == pytest.approx(5.5)
+    assert load.run_delay_s == {7: pytest.approx(0.25)}
+    assert meter.cpu_s([7]) == pytest.approx(1.5)
+    assert meter.cpu_s([8]) is None
+
+
 def test_threads_and_processes_that_end_keep_what_they_used(tmp_path: Path) -> None:
     pids = [7, 9]
     files = tasks(7, {7: schedstat(1.0, 0.1), 8: schedstat(2.0, 0.2)})

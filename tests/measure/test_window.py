@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -92,15 +92,21 @@ class MadeUpLoader:
             busy = 8 * ran if self.disturbed else own
             yield Progress(
                 look=look(now, finished, busy_s=busy, own_s=own, delay_s=ran * self.disturbed),
-                batches=finished // 32,
+                delivered=finished // 32 * 32,
                 all_started_at=self.starts_at_s if ran else None,
                 all_finished_one=ran >= self.first_sample_after_s,
             )
 
 
+def new_window(limit: float) -> Window:
+    """Of four workers, each up to two batches of 32 ahead."""
+    return Window(
+        making.job().stats, making.facts().cpu, limit, MAIN, workers=4, in_flight=4 * 2 * 32
+    )
+
+
 def run(loader: MadeUpLoader, limit: float) -> tuple[Window, object, float]:
-    job = making.job(num_workers=4, batch_size=32, prefetch_factor=2)
-    window = Window(job, making.facts().cpu, limit, MAIN)
+    window = new_window(limit)
     for progress in loader.progress():
         decision = window.add(progress)
         if decision is not None or window.no_batch(progress):
@@ -154,7 +160,7 @@ def test_a_loader_that_neighbours_starve_of_all_cpu_is_not_judged_by_what_it_lac
     foreign: float,
 ) -> None:
     """No sample is finished, so there is no block to tell of the neighbours: the clock does."""
-    window = Window(making.job(num_workers=4), making.facts().cpu, 800.0, MAIN)
+    window = new_window(800.0)
     decisions = []
     for step in range(1, 100):
         now = step * STEP_S
@@ -169,6 +175,23 @@ def test_a_loader_that_neighbours_starve_of_all_cpu_is_not_judged_by_what_it_lac
         assert any(decision is not None for decision in decisions)
 
 
+def test_what_may_be_read_ends_a_window_with_what_is_known_by_then() -> None:
+    window = new_window(800.0)
+    for number, progress in enumerate(MadeUpLoader(per_s=1000).progress()):
+        decision = window.add(replace(progress, budget_spent=number == 16))
+        if decision is not None:
+            break
+    assert number == 16 and len(window.test.blocks) == 10
+    assert (decision.verdict, window.fields(decision)["budget_spent"]) == ("reached", True)
+
+
+def test_nothing_read_before_the_window_opened_is_undecided() -> None:
+    window = new_window(800.0)
+    progress = next(MadeUpLoader(per_s=1000).progress())
+    decision = window.add(replace(progress, budget_spent=True))
+    assert decision is not None and decision.verdict == "undecided"
+
+
 def test_max_s_ends_a_window_that_stays_undecided() -> None:
     window, decision, _ = run(MadeUpLoader(per_s=790), limit=800)
     assert decision.verdict == "close"
@@ -176,7 +199,7 @@ def test_max_s_ends_a_window_that_stays_undecided() -> None:
 
 
 def test_a_loader_that_gets_slower_shows_its_drift() -> None:
-    window = Window(making.job(), making.facts().cpu, 10_000.0, MAIN)
+    window = new_window(10_000.0)
     finished = 0
     for step in range(1, 20):
         finished += 400 if step < 12 else 200

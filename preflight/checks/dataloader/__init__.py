@@ -26,6 +26,8 @@ def observe(unit: Unit) -> DataloaderReading:
     unit = replace(unit, facts=unit.facts.model_copy(update={"cpu": cpu}))
     limits, job = unit.limits, unit.job
     reading = DataloaderReading(
+        rank=unit.rank,
+        dataset=job.dataset,
         demand_samples_per_s=limits.demand_samples_per_s,
         demand_from=limits.demand_from,
         limit_samples_per_s=limit_of(limits),
@@ -52,8 +54,11 @@ def observe(unit: Unit) -> DataloaderReading:
     def update(fields: dict[str, Any]) -> DataloaderReading:
         changed = reading.model_copy(update=fields)
         rate, demand = changed.supply_samples_per_s, changed.demand_samples_per_s
-        ratio = round(rate.value / demand, 4) if rate is not None and demand else None
-        return changed.model_copy(update={"feed_ratio": ratio})
+        if rate is None or not demand:
+            return changed
+        ratio = rate.value / demand
+        predicted = {"predicted_utilisation_percent": round(100 * min(1.0, ratio), 2)}
+        return changed.model_copy(update={"feed_ratio": round(ratio, 4), **predicted})
 
     fields = measure(unit, reading.limit_samples_per_s, lambda fields: unit.emit(update(fields)))
     return update(fields)
@@ -104,12 +109,11 @@ CHECK = Check(
         "first_batch": "start fewer workers, or set loader.multiprocessing_context to fork",
         "start_up": "start fewer workers, or set loader.multiprocessing_context to fork",
         "corrupt_samples": "replace the files named, or raise dataloader.max_corrupt_percent",
-        "ranks": "set loader.ranks to 1, and workers and demand to those of all ranks together",
         "contended": "keep neighbours off the node's CPUs while it is judged",
     },
     observe=observe,
     judge=judge,
     needs=("shm",),
-    uses=("driver_cuda",),  # a device that failed there is not given to a rank
+    uses=("driver_cuda", "storage"),  # a device that failed there is not given to a rank
     fan_out="rank",
 )

@@ -19,6 +19,12 @@ _THROTTLED_PERCENT = 10.0  # of the CFS periods: less is the odd burst, not the 
 def of_undecided(seen: DataloaderReading) -> Miss:
     """Why no verdict was possible, and what helps."""
     decision, rate = seen.decision, seen.supply_samples_per_s
+    if seen.budget_spent:
+        cause = (
+            f"the run may read {seen.read_gib or 0:.2g} GiB of the data path for this rank "
+            "(run.max_read_gib), which was too little to be sure"
+        )
+        return Miss(cause, "raise run.max_read_gib", Blame.SETUP)
     if decision is None or rate is None or rate.low is None:
         cause = f"too few samples in {seen.window_s:.0f} s to say how fast the loader is"
         return Miss(cause, "raise stats.max_s, or lower loader.batch_size", Blame.UNKNOWN)
@@ -52,22 +58,24 @@ def of_missing(seen: DataloaderReading) -> Miss:
     after that is this loader's own.
     """
     cpus, others = seen.effective_cpus, seen.disturbed_share or 0.0
+    workers = seen.ranks * seen.num_workers
+    who = "the loader workers" + (f" of {seen.ranks} ranks" if seen.ranks > 1 else "")
     own = (seen.own_cpu_share or 0.0) / max(1 - others, 0.01)
     corrected = f" (others' {others:.0%} left out)" if others >= seen.max_disturbance else ""
     throttled = (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
     if seen.quota_cpus is not None and (own >= _ALL_OF_THE_CPUS or throttled):
-        cause = f"the loader workers used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
+        cause = f"{who} used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
         return Miss(cause, _more_cpus(seen, cpus))
     if own >= _ALL_OF_THE_CPUS:
         which = "they may run on" if seen.bound_cpus is None else "that the pod requests"
-        cause = f"the loader workers used all {cpus:g} CPUs {which}{corrected}"
+        cause = f"{who} used all {cpus:g} CPUs {which}{corrected}"
         return Miss(cause, _more_cpus(seen, cpus))
-    if own * cpus / seen.num_workers >= _ALL_OF_THE_CPUS or seen.num_workers < math.floor(cpus):
-        cause = f"{seen.num_workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
-        most = math.ceil(cpus)
+    if own * cpus / workers >= _ALL_OF_THE_CPUS or workers < math.floor(cpus):
+        cause = f"{workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
+        most = math.ceil(cpus / seen.ranks)
         remedy = f"set loader.num_workers to {most}" if most > seen.num_workers else ""
         rate = seen.supply_samples_per_s
-        if rate is None or rate.value * cpus / seen.num_workers < seen.limit_samples_per_s:
+        if rate is None or rate.value * cpus / workers < seen.limit_samples_per_s:
             remedy = " and ".join(part for part in (remedy, _more_cpus(seen, own * cpus)) if part)
         return Miss(cause, remedy)
     cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs{corrected}"

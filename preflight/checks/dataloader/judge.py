@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
+from preflight.checks.dataloader.start_up import start_up
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.judge import Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
@@ -20,53 +22,34 @@ _OUTCOMES = {
 
 
 def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
-    """Hold each rank's loader against the limit."""
-    findings = [
-        finding
-        for rank, seen in enumerate(readings)
-        for finding in _judge_rank(seen, limits, f"rank {rank}")
-    ]
-    measured, ranks = len(readings), readings[0].ranks
-    return [*findings, _ranks(measured, ranks)] if ranks > 1 else findings
+    """Hold each rank's loader against the limit: the slowest one sets the pace of all."""
+    slowest = min(readings, key=_rate)
+    findings = [finding for seen in readings for finding in _judge_rank(seen, limits, slowest)]
+    return [*findings, *_contended(readings)]
 
 
-def _ranks(measured: int, ranks: int) -> Finding:
-    alone = Miss(
-        f"{measured} of {ranks} ranks was measured, with the CPUs of all to itself: what {ranks} "
-        "loaders reach at once is not known",
-        "set loader.ranks to 1, and loader.num_workers and dataloader.demand_samples_per_s to "
-        "those of all ranks together",
-        outcome=Outcome.WARN,
-    )
-    return at_least("dataloader.ranks", measured, ranks, "ranks", alone)
+def _rate(seen: DataloaderReading) -> float:
+    return math.inf if seen.supply_samples_per_s is None else seen.supply_samples_per_s.value
 
 
-def _judge_rank(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
+def _judge_rank(
+    seen: DataloaderReading, limits: DataloaderLimits, slowest: DataloaderReading
+) -> list[Finding]:
+    rank = f"rank {seen.rank}"
     if seen.data_state not in (None, "ok"):
         return [_data(seen)]
     if seen.no_batch:
         return [_no_batch(seen, rank), _corrupt(seen, limits)]
     if seen.without_demand():
         return [_unknown_demand(seen, rank)]
-    findings = [_supply(seen, limits, rank), _corrupt(seen, limits)]
+    findings = [_supply(seen, limits, slowest), _corrupt(seen, limits)]
     if seen.requested_cpus is not None:
         bound, miss = seen.bound_cpus, of_unbound(seen)
         findings.append(
             holds("dataloader.cpu_request", bound is not None, bound, miss, "CPUs", rank)
         )
     findings += _reference(seen, limits, rank)
-    if limits.max_first_batch_s is not None and seen.first_batch_s is not None:
-        cause = f"the first batch came after {seen.first_batch_s:.1f} s"
-        remedy = "start fewer workers, or set loader.multiprocessing_context to fork"
-        findings.append(
-            at_most(
-                "dataloader.first_batch", round(seen.first_batch_s, 2), limits.max_first_batch_s,
-                "s", Miss(cause, remedy), subject=rank,
-                source=limits.source("max_first_batch_s"),
-            )
-        )  # fmt: skip
-    findings += _side_findings(seen, limits, rank)
-    return findings
+    return [*findings, *start_up(seen, limits)]
 
 
 def _data(seen: DataloaderReading) -> Finding:
@@ -85,10 +68,12 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
     return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
 
 
-def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Finding:
+def _supply(
+    seen: DataloaderReading, limits: DataloaderLimits, slowest: DataloaderReading
+) -> Finding:
     rate, demand = seen.supply_samples_per_s, seen.demand_samples_per_s
     finding = Finding(
-        id="dataloader.supply", outcome=Outcome.PASS, subject=rank,
+        id="dataloader.supply", outcome=Outcome.PASS, subject=f"rank {seen.rank}",
         observed=None if rate is None else rate.value, comparison="at_least",
         limit=round(seen.limit_samples_per_s, 1), unit="samples/s",
         source=limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
@@ -97,7 +82,10 @@ def _supply(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> Fin
     outcome = _OUTCOMES[verdict]
     if outcome is Outcome.PASS:
         return finding
-    miss = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)(seen)
+    # Ranks that miss miss for one reason, and what helps the slowest helps all.
+    alike = slowest.decision is not None and slowest.decision.verdict == verdict
+    why = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)
+    miss = why(slowest if alike else seen)
     return missed(finding, Miss(miss.cause, miss.remedy, miss.blame, outcome))
 
 
@@ -142,31 +130,20 @@ def _reference(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> 
     ]  # fmt: skip
 
 
-def _side_findings(seen: DataloaderReading, limits: DataloaderLimits, rank: str) -> list[Finding]:
-    findings = []
-    first_s = seen.first_batch_s
-    if first_s is not None and not seen.early and first_s > seen.window_s > 0:
-        cause = f"the first batch came after {first_s:.1f} s, later than the measuring then took"
-        remedy = (
-            "nothing is wrong with the rate; start fewer workers, or set "
-            "loader.multiprocessing_context to fork, which does not import torch again"
+def _contended(readings: Sequence[DataloaderReading]) -> list[Finding]:
+    """What others took while a verdict was wanting, as the rank saw it that lost most."""
+    wanting = [
+        seen for seen in readings if seen.decision is None or seen.decision.verdict != "reached"
+    ]
+    worst = max(wanting, key=lambda seen: seen.disturbed_share or 0.0, default=None)
+    if worst is None or (worst.disturbed_share or 0.0) < worst.max_disturbance:
+        return []
+    cause = f"others used {worst.disturbed_share:.0%} of the CPUs while the loader ran"
+    remedy = "repeat on a quiet node, or give the job CPUs of its own (cpuset)"
+    return [
+        at_most(
+            "dataloader.contended", round(100 * (worst.disturbed_share or 0.0), 1),
+            100 * worst.max_disturbance, "% of the CPUs",
+            Miss(cause, remedy, Blame.SHARED, Outcome.WARN),
         )
-        miss = Miss(cause, remedy, Blame.UNKNOWN, Outcome.WARN)
-        findings.append(
-            at_most(
-                "dataloader.start_up", round(first_s, 1), round(seen.window_s, 1), "s", miss,
-                subject=rank,
-            )
-        )  # fmt: skip
-    undecided = seen.decision is None or seen.decision.verdict != "reached"
-    if undecided and (seen.disturbed_share or 0.0) >= seen.max_disturbance:
-        cause = f"others used {seen.disturbed_share:.0%} of the CPUs while the loader ran"
-        remedy = "repeat on a quiet node, or give the job CPUs of its own (cpuset)"
-        miss = Miss(cause, remedy, Blame.SHARED, Outcome.WARN)
-        findings.append(
-            at_most(
-                "dataloader.contended", round(100 * (seen.disturbed_share or 0.0), 1),
-                100 * seen.max_disturbance, "% of the CPUs", miss, subject=rank,
-            )
-        )  # fmt: skip
-    return findings
+    ]  # fmt: skip

@@ -68,6 +68,9 @@ class DataloaderReading(Reading):
     paced_samples_per_s: float | None = Field(
         default=None, description="the loader was held to this rate, to spare a file server"
     )
+    budget_spent: bool = Field(
+        default=False, description="it ended because the run may read no more of the data path"
+    )
     read_gib: float | None = Field(default=None, description="of the data path, by this rank")
     dataset: str | None = None
     num_workers: int

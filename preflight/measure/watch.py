@@ -1,0 +1,238 @@
+"""Watches a loader at work, look by look, until its rate is clear; then goes on for the others.
+
+The main thread looks every quarter of a second at what the workers have finished and at who used
+the CPUs, while the consumer's thread takes batches. Ranks load at once: whoever knows its rate goes
+on loading until all know theirs, since a rank alone would find the CPUs idle. It only measures.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from preflight.checks.contract import Unit
+from preflight.checks.dataloader.reading import CpuBudget
+from preflight.machine.cpu import throttling
+from preflight.machine.load import LoadMeter
+from preflight.machine.process_io import read_bytes
+from preflight.measure.blocks import Look
+from preflight.measure.counters import Counters, SlotRecord
+from preflight.measure.stopping import Decision
+from preflight.measure.window import Progress, Window
+from preflight.roster import Roster, State
+
+_EMIT_EVERY_S = 1.0
+_TIMED_OUT = "DataLoader timed out"
+# Of the check's time limit, which then still has to hold the stages and the end of the workers.
+_WAITING_SHARE = 0.6
+
+Fields = dict[str, Any]
+Emit = Callable[[Fields], None]
+
+
+class Consumer(Protocol):
+    """Who takes the batches, in a thread of its own. All may be read while it runs."""
+
+    batches: int
+    first_batch_at: float | None
+    error: BaseException | None
+
+    def consumed(self) -> int | None:
+        """Samples used up so far, where they are to be counted and not those of the workers."""
+
+    def stop(self) -> None:
+        """Take no further batch; does not wait for the one that may never come."""
+
+
+class Watch:
+    """One run of one rank's loader."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        limit_samples_per_s: float,
+        emit: Emit,
+        counters: Counters,
+        burners: list[int],
+        *,
+        workers: int,
+        batch_size: int,
+        prefetch_factor: int,
+    ) -> None:
+        self._unit, self._emit, self._burners = unit, emit, burners
+        self._counters, self._batch_size = counters, batch_size
+        self._workers = workers
+        self._stats = unit.job.stats
+        self._roster = unit.roster or Roster.alone()
+        self._state = State.STARTING
+        self._meter = LoadMeter(
+            unit.machine, unit.machine.affinity(), self._pids, siblings=self._roster.pids
+        )
+        in_flight = workers * prefetch_factor * batch_size
+        self._window = Window(
+            unit.job.stats, unit.facts.cpu, limit_samples_per_s, os.getpid(),
+            workers=workers, in_flight=in_flight,
+        )  # fmt: skip
+        self._began = time.monotonic()
+        self._throttled = throttling(unit.machine)
+        self._budget_bytes = _budget_bytes(unit)
+        self._read_at_start: int | None = None
+        self._opened: _Snapshot | None = None
+        self._consumer: Consumer
+
+    def until_clear(self, consumer: Consumer) -> Fields:
+        """Look every block until there is a verdict; the fields of the reading."""
+        self._consumer = consumer
+        emitted = self._began
+        while True:
+            time.sleep(self._stats.block_s)
+            progress = self._progress()
+            no_batch = self._window.no_batch(progress)
+            error = consumer.error
+            if error is not None:
+                if progress.delivered or not str(error).startswith(_TIMED_OUT):
+                    raise error
+                if progress.all_started_at is None or not self._window.undisturbed():
+                    raise error
+                no_batch = True
+            decision = None if no_batch else self._window.add(progress)
+            if self._opened is None and self._window.opened:
+                self._opened = self._snapshot()
+            if no_batch or decision is not None:
+                return {**self._fields(decision), "no_batch": no_batch}
+            if progress.look.load.at_s - emitted >= _EMIT_EVERY_S:
+                emitted = progress.look.load.at_s
+                self._emit(self._fields(None))
+                self._unit.progress(self._words(progress))
+
+    def for_the_others(self, reached: bool) -> None:
+        """Go on loading until every rank knows its rate, or there is no time left for it."""
+        self._state = State.REACHED if reached else State.NOT_REACHED
+        until = self._began + _WAITING_SHARE * float(self._unit.limits.timeout_s)
+        self._roster.tell(self._state, self._pids())
+        while not self._roster.all_know() and time.monotonic() < until:
+            self._unit.progress("loading until the other ranks know their rates")
+            time.sleep(self._stats.block_s)
+            self._roster.tell(self._state, self._pids())
+        # No stop before this: the consumer's last batch may be what another rank waits for.
+        self._consumer.stop()
+
+    def _progress(self) -> Progress:
+        slots, batches = self._counters.read(), self._consumer.batches
+        hidden = batches > 0 and all(slot.pid is None for slot in slots)
+        if hidden:  # workers that may not open our memory: go by the batches that arrived
+            finished = batches * self._batch_size
+            starts: list[float | None] = [self._began]
+            warm = batches >= 2 * self._workers
+        else:
+            finished = sum(slot.finished for slot in slots)
+            starts = [None if s.started_ns is None else s.started_ns / 1e9 for s in slots]
+            warm = all(slot.finished for slot in slots)
+        if warm and self._state is State.STARTING:
+            self._state = State.LOADING
+        self._roster.tell(self._state, self._pids())
+        consumed = self._consumer.consumed()
+        return Progress(
+            look=Look(
+                finished if consumed is None else consumed, self._meter.read(time.monotonic())
+            ),
+            delivered=batches * self._batch_size,
+            all_started_at=None if None in starts else max(s for s in starts if s is not None),
+            all_finished_one=warm and self._roster.all_load(),
+            budget_spent=self._read_bytes() >= self._budget_bytes,
+        )
+
+    def _workers_pids(self) -> list[int]:
+        return [slot.pid for slot in self._counters.read() if slot.pid is not None]
+
+    def _pids(self) -> list[int]:
+        return list(dict.fromkeys([os.getpid(), *self._workers_pids(), *self._burners]))
+
+    def _read_bytes(self) -> int:
+        """What the workers have read since the first look at which one could be asked."""
+        total = read_bytes(self._unit.machine, self._workers_pids())
+        if total is None:
+            return 0
+        if self._read_at_start is None:
+            self._read_at_start = total
+        return total - self._read_at_start
+
+    def _words(self, progress: Progress) -> str:
+        if not self._window.test.blocks:
+            return f"warming up, {progress.look.finished:,} samples so far"
+        last = self._window.test.blocks[-1]
+        return f"measuring, {last.samples / last.dt_s:,.0f} samples/s in the last block"
+
+    def _fields(self, decision: Decision | None) -> Fields:
+        slots = self._counters.read()
+        corrupt = sum(slot.corrupt for slot in slots)
+        finished = sum(slot.finished for slot in slots)
+        names = [name for slot in slots for name in slot.corrupt_names]
+        first = self._consumer.first_batch_at
+        return {
+            **self._window.fields(decision),
+            "first_batch_s": None if first is None else round(first - self._began, 3),
+            "corrupt_samples": corrupt,
+            "corrupt_percent": round(100 * corrupt / max(1, corrupt + finished), 3),
+            "corrupt_files": tuple(dict.fromkeys(names)),
+            "throttled_percent": self._throttled_percent(),
+            "load_1m": os.getloadavg()[0],
+            "cpu_budget": self._cpu_budget(),
+            "read_gib": round(self._read_bytes() / 2**30, 3),
+        }
+
+    def _snapshot(self) -> _Snapshot:
+        slots = self._counters.read()
+        workers = [slot.pid for slot in slots if slot.pid is not None]
+        return _Snapshot(slots, self._meter.cpu_s(workers), self._meter.cpu_s([os.getpid()]))
+
+    def _cpu_budget(self) -> CpuBudget | None:
+        return None if self._opened is None else _budget(self._opened, self._snapshot())
+
+    def _throttled_percent(self) -> float | None:
+        now = throttling(self._unit.machine)
+        if now is None or self._throttled is None:
+            return None
+        periods = now.nr_periods - self._throttled.nr_periods
+        throttled = now.nr_throttled - self._throttled.nr_throttled
+        return round(100 * throttled / periods, 1) if periods > 0 else 0.0
+
+
+class _Snapshot(NamedTuple):
+    """Counters at one moment, of which a budget is the difference of two."""
+
+    slots: list[SlotRecord]
+    workers_cpu_s: float | None
+    main_cpu_s: float | None
+
+
+def _budget(start: _Snapshot, end: _Snapshot) -> CpuBudget | None:
+    samples = sum(s.finished for s in end.slots) - sum(s.finished for s in start.slots)
+    if samples <= 0:
+        return None
+    getitem_ns = sum(s.getitem_cpu_ns for s in end.slots)
+    getitem_ns -= sum(s.getitem_cpu_ns for s in start.slots)
+    getitem_ms = getitem_ns / 1e6 / samples
+    workers_ms = _ms(start.workers_cpu_s, end.workers_cpu_s, samples)
+    main_ms = _ms(start.main_cpu_s, end.main_cpu_s, samples)
+    return CpuBudget(
+        getitem_ms=round(getitem_ms, 4),
+        collate_ms=None if workers_ms is None else round(max(0.0, workers_ms - getitem_ms), 4),
+        main_ms=None if main_ms is None else round(main_ms, 4),
+    )
+
+
+def _ms(start_s: float | None, end_s: float | None, samples: int) -> float | None:
+    return None if start_s is None or end_s is None else 1e3 * (end_s - start_s) / samples
+
+
+def _budget_bytes(unit: Unit) -> float:
+    """What this rank may read of the data path: its part of what the run has left."""
+    if unit.job.data is None:
+        return math.inf
+    storage = unit.earlier.get("storage") or {}
+    left_gib = unit.job.max_read_gib - (storage.get("read_gib") or 0.0)
+    return max(0.0, left_gib) * 2**30 / unit.job.ranks
