@@ -270,6 +270,17 @@ def test_neighbours_are_told_of_once_and_not_by_every_rank() -> None:
     assert [finding.observed for finding in contended] == [40.0]
 
 
+def test_what_is_true_of_all_ranks_is_said_once() -> None:
+    seen = [
+        reading(rank=rank, ranks=2, corrupt_samples=rank, corrupt_percent=float(rank))
+        for rank in range(2)
+    ]
+    (corrupt,) = of_ranks(seen, "corrupt_samples")
+    assert corrupt.observed == 1.0
+    gone = [reading(rank=rank, ranks=2, data="/data", data_state="empty") for rank in range(2)]
+    assert [f.id for f in CHECK.judge(gone, making.limits("dataloader"))] == ["dataloader.data"]
+
+
 def test_a_spent_budget_is_named_where_it_left_the_rate_open() -> None:
     seen = reading("undecided", 2500.0, budget_spent=True, read_gib=2.0)
     assert "may read 2 GiB" in (judged(seen)["dataloader.supply"].cause or "")

@@ -23,9 +23,13 @@ _OUTCOMES = {
 
 def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
     """Hold each rank's loader against the limit: the slowest one sets the pace of all."""
+    for seen in readings:
+        if seen.data_state not in (None, "ok"):
+            return [_data(seen)]
     slowest = min(readings, key=_rate)
     findings = [finding for seen in readings for finding in _judge_rank(seen, limits, slowest)]
-    return [*findings, *_contended(readings)]
+    loaded = [seen for seen in readings if not seen.without_demand()]
+    return [*findings, *_corrupt(loaded, limits), *_contended(loaded)]
 
 
 def _rate(seen: DataloaderReading) -> float:
@@ -36,13 +40,11 @@ def _judge_rank(
     seen: DataloaderReading, limits: DataloaderLimits, slowest: DataloaderReading
 ) -> list[Finding]:
     rank = f"rank {seen.rank}"
-    if seen.data_state not in (None, "ok"):
-        return [_data(seen)]
     if seen.no_batch:
-        return [_no_batch(seen, rank), _corrupt(seen, limits)]
+        return [_no_batch(seen, rank)]
     if seen.without_demand():
         return [_unknown_demand(seen, rank)]
-    findings = [_supply(seen, limits, slowest), _corrupt(seen, limits)]
+    findings = [_supply(seen, limits, slowest)]
     if seen.requested_cpus is not None:
         bound, miss = seen.bound_cpus, of_unbound(seen)
         findings.append(
@@ -89,7 +91,11 @@ def _supply(
     return missed(finding, Miss(miss.cause, miss.remedy, miss.blame, outcome))
 
 
-def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
+def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
+    """Of the rank that met most of them: ranks draw from the same samples."""
+    if not readings:
+        return []
+    seen = max(readings, key=lambda seen: seen.corrupt_percent)
     named = ", ".join(seen.corrupt_files)
     cause = f"{seen.corrupt_samples} samples could not be read or decoded, among them {named}"
     remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
@@ -100,8 +106,8 @@ def _corrupt(seen: DataloaderReading, limits: DataloaderLimits) -> Finding:
         subject=seen.data, source=limits.source("max_corrupt_percent"),
     )  # fmt: skip
     if finding.outcome is Outcome.PASS and seen.corrupt_samples:
-        return missed(finding, Miss(cause, remedy, Blame.DATA, Outcome.WARN))
-    return finding
+        return [missed(finding, Miss(cause, remedy, Blame.DATA, Outcome.WARN))]
+    return [finding]
 
 
 def _unknown_demand(seen: DataloaderReading, rank: str) -> Finding:
