@@ -14,8 +14,10 @@ import subprocess
 import sysconfig
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 COMMAND = str(Path(sysconfig.get_path("scripts"), "preflight"))
@@ -52,7 +54,7 @@ class Ran:
         return self.wall_s - float(self.loader["reading"]["window_s"]) - warmup_s
 
 
-def gate(*options: str) -> Ran:
+def gate(*options: str, variables: Mapping[str, str] = MappingProxyType({})) -> Ran:
     """Run the gate with the cpu thresholds and `options`.
 
     Raises:
@@ -63,7 +65,10 @@ def gate(*options: str) -> Ran:
         began = time.monotonic()
         with Path(folder, "errors").open("wb") as errors:
             process = subprocess.Popen(
-                arguments, stdout=subprocess.DEVNULL, stderr=errors, env=environment()
+                arguments,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**environment(), **variables},
             )
         peak_kib = _watch(process)
         wall_s = time.monotonic() - began

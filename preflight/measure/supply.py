@@ -48,4 +48,5 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         if job.ranks > 1:
             emit(fields)  # what is found stands, whatever becomes of the others
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
+        drain.stop()
         return fields

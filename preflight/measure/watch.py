@@ -108,6 +108,11 @@ class Watch:
                 self._emit(self._fields(None))
                 self._unit.progress(self._words(progress))
 
+    @property
+    def opened_at_s(self) -> float:
+        """When warm-up was over, by the monotonic clock; else when it all began."""
+        return self._began if self._opened is None else self._opened.at_s
+
     def for_the_others(self, reached: bool) -> None:
         """Go on loading until every rank knows its rate, or there is no time left for it."""
         self._state = State.REACHED if reached else State.NOT_REACHED
@@ -117,8 +122,6 @@ class Watch:
             self._unit.progress("loading until the other ranks know their rates")
             time.sleep(self._stats.block_s)
             self._roster.tell(self._state, self._pids())
-        # No stop before this: the consumer's last batch may be what another rank waits for.
-        self._consumer.stop()
 
     def _progress(self) -> Progress:
         slots, batches = self._counters.read(), self._consumer.batches
@@ -187,7 +190,8 @@ class Watch:
     def _snapshot(self) -> _Snapshot:
         slots = self._counters.read()
         workers = [slot.pid for slot in slots if slot.pid is not None]
-        return _Snapshot(slots, self._meter.cpu_s(workers), self._meter.cpu_s([os.getpid()]))
+        workers_s, main_s = self._meter.cpu_s(workers), self._meter.cpu_s([os.getpid()])
+        return _Snapshot(time.monotonic(), slots, workers_s, main_s)
 
     def _cpu_budget(self) -> CpuBudget | None:
         return None if self._opened is None else _budget(self._opened, self._snapshot())
@@ -204,6 +208,7 @@ class Watch:
 class _Snapshot(NamedTuple):
     """Counters at one moment, of which a budget is the difference of two."""
 
+    at_s: float
     slots: list[SlotRecord]
     workers_cpu_s: float | None
     main_cpu_s: float | None
