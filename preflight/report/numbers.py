@@ -26,6 +26,30 @@ def apart(one: int | float, other: int | float) -> tuple[str, str]:
     return texts
 
 
+def margin(value: float, low: float, text: str) -> str:
+    """E.g. " +- 22": how far `low` lies under a value, as fine as the value's `text` is written."""
+    # The lower half: the upper one is wider, since a fail has to be surer than a pass.
+    return f" +- {value - low:,.{len(text.partition('.')[2])}f}"
+
+
+def shares(part: float, whole: float) -> tuple[str, str]:
+    """What percentage `part` is of `whole`, above 0, and what is missing, in texts that add up.
+
+    ("29 %", "71 %"), ("99.9 %", "0.1 %"), ("147 %", "0 %"): 100 % is said of no less than all.
+    """
+    exact = 100 * part / whole
+    if part >= whole:
+        return (f"{exact:,.0f} %" if exact < 1000 else "over 10 times"), "0 %"
+    text = f"{exact:.0f}"
+    if text in ("0", "100"):
+        text = f"{exact:.1f}"
+    if text == "0.0":
+        return "under 0.1 %", "over 99.9 %"
+    if text == "100.0":
+        return "over 99.9 %", "under 0.1 %"
+    return f"{text} %", f"{100 - float(text):.{len(text.partition('.')[2])}f} %"
+
+
 def seconds(value: float) -> str:
     """A duration in seconds, to a tenth."""
     return f"{value:,.1f} s"

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from preflight.model import Finding, Report, Result, Scalar
 from preflight.outcome import Blame, Outcome, worst
-from preflight.report.numbers import apart, number
+from preflight.report.numbers import apart, margin, number
 
 _ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.WARN, Outcome.PASS, Outcome.SKIP)
 
@@ -34,11 +34,24 @@ def entries(result: Result) -> tuple[Finding, ...]:
 
 
 def decisive(result: Result) -> Finding:
-    """The entry that speaks for the result: the worst, and of equals the first with a limit."""
+    """The entry that speaks for the result: the worst, and of equals the first with a limit.
+
+    Where that one is of several ranks or GPUs, the one of them that is furthest from its limit.
+    """
     ours = entries(result)
     said = worst(entry.outcome for entry in ours)
     worst_ones = [entry for entry in ours if entry.outcome == said]
-    return next((entry for entry in worst_ones if entry.limit is not None), worst_ones[0])
+    ranked = [entry for entry in worst_ones if entry.limit is not None] or worst_ones
+    return min((entry for entry in ranked if entry.id == ranked[0].id), key=_room)
+
+
+def _room(finding: Finding) -> float:
+    """By how much of its limit a number is on the good side of it; below 0 on the bad one."""
+    have, need = finding.observed, finding.limit
+    if not _is_number(have) or not _is_number(need):
+        return 0.0
+    room = (have - need) / (abs(need) or 1)
+    return {"at_least": room, "at_most": -room}.get(finding.comparison or "", 0.0)
 
 
 def problems(result: Result) -> list[Finding]:
@@ -171,7 +184,7 @@ def _margin(finding: Finding, observed: str, reading: Any) -> str:
         same = rate["value"] == finding.observed and rate["unit"] == finding.unit
         # The lower half: the upper one is wider, since a fail has to be surer than a pass.
         if same and _is_number(low):
-            return f" +- {rate['value'] - low:,.{len(observed.partition('.')[2])}f}"
+            return margin(rate["value"], low, observed)
     return ""
 
 

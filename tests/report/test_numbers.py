@@ -1,6 +1,6 @@
 import pytest
 
-from preflight.report.numbers import apart, number, seconds
+from preflight.report.numbers import apart, margin, number, seconds, shares
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,25 @@ def test_numbers_that_differ_never_look_equal():
 
 def test_equal_numbers_are_written_shortly():
     assert apart(8, 8.0) == ("8", "8")
+
+
+def test_a_margin_is_as_fine_as_its_number():
+    assert margin(811.9, 790.0, "812") == " +- 22"
+    assert margin(53.07, 52.9, "53.1") == " +- 0.2"
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "texts"),
+    [
+        (811.9, 2790, ("29 %", "71 %")), (1, 2, ("50 %", "50 %")), (994, 1000, ("99 %", "1 %")),
+        (995.1, 1000, ("99.5 %", "0.5 %")), (999.7, 1000, ("over 99.9 %", "under 0.1 %")),
+        (1000, 1000, ("100 %", "0 %")), (4100, 2790, ("147 %", "0 %")),
+        (28000, 2790, ("over 10 times", "0 %")), (4, 1000, ("0.4 %", "99.6 %")),
+        (0.4, 1000, ("under 0.1 %", "over 99.9 %")), (1e308, 5e-324, ("over 10 times", "0 %")),
+    ],
+)  # fmt: skip
+def test_shares_add_up_and_never_round_to_all_or_nothing(part, whole, texts):
+    assert shares(part, whole) == texts
 
 
 def test_seconds():

@@ -76,6 +76,15 @@ def test_decisive_is_the_worst_and_then_the_first_with_a_limit():
     assert decisive(result("shm", Outcome.FAIL, SHM, WORKERS, SUPPLY)) is SUPPLY
 
 
+def test_of_several_that_miss_the_furthest_from_its_limit_speaks():
+    slow = [SUPPLY.model_copy(update={"observed": seen, "limit": 100}) for seen in (50, 40, 60)]
+    assert decisive(result("dataloader", Outcome.FAIL, WORKERS, *slow)) is slow[1]
+    many = [finding.model_copy(update={"comparison": "at_most", "limit": 1}) for finding in slow]
+    assert decisive(result("dataloader", Outcome.FAIL, *many)) is many[2]
+    other = [finding.model_copy(update={"comparison": "equals"}) for finding in slow]
+    assert decisive(result("dataloader", Outcome.FAIL, *other)) is other[0]
+
+
 def test_row_says_waived_not_required_and_cut_off():
     rows = {shown.check: row(shown) for shown in MIXED.results}
     assert rows["shm"] == "need: 0.0625 GiB of 0.1122 needed (waived, would be fail)"
