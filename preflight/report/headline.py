@@ -7,13 +7,13 @@ The verdict is put into words here, not decided: outcome and exit code come with
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from preflight.model import Report, Result, judged
 from preflight.outcome import Blame, Outcome, worst
 from preflight.report.numbers import seconds
+from preflight.report.readings import FIRST_TOUCH, rate, readings
 from preflight.report.text import one_line
-from preflight.report.wording import decisive, reading_of, seen, which_gpu
+from preflight.report.wording import decisive, seen, which_gpu
 
 USAGE, UNDECIDED, INTERRUPTED = 2, 3, (130, 143)
 NAME_CHARACTERS = 40
@@ -116,22 +116,18 @@ def _note(report: Report) -> str:
     if said == "PASS":
         warnings = _count(report, Outcome.WARN)
         notes = [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
-        readings = [reading_of(result) for result in report.results]
-        if not any(_holds(reading, "supply_samples_per_s") for reading in readings):
+        supplies = [one for one in readings(report) if rate(one, "supply_samples_per_s")]
+        if not supplies:
             notes.append("supply not measured")
-        if not any(_holds(reading, "data") for reading in readings):
+        # A warm rate alone is the page cache's.
+        touched = any(rate(one, FIRST_TOUCH) for one in readings(report))
+        if not touched and not any(one.get("data") for one in supplies):
             notes.append("storage not measured")
         workload = report.settings.values.get("workload")
         if workload is not None and workload.value == "none":
             notes.append("no workload named")
         return ", ".join(notes)
     return "" if said in ("FAIL", "UNDECIDED") else f"exit code {report.exit_code}"
-
-
-def _holds(reading: Any, key: str) -> bool:
-    """Whether a check's reading, or one of its units', has something there."""
-    each = reading if isinstance(reading, list) else [reading]
-    return any(isinstance(one, dict) and one.get(key) is not None for one in each)
 
 
 def _count(report: Report, outcome: Outcome) -> int:

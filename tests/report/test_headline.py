@@ -4,6 +4,7 @@ from preflight.model import Finding, Node
 from preflight.outcome import Blame, Outcome
 from preflight.report.headline import closing, headline
 
+from .feed_reports import FOUR_RANKS, TOUCHED
 from .reports import (
     FAILING,
     INCOMPLETE,
@@ -27,6 +28,12 @@ def loader(data):
     return result("dataloader", Outcome.PASS, SHM, reading=reading)
 
 
+def several(*data):
+    """A pass with a reading of each rank."""
+    return loader(None).model_copy(update={"reading": [loader(one).reading for one in data]})
+
+
+WARM = TOUCHED.model_copy(update={"reading": TOUCHED.reading | {"first_touch_samples_per_s": None}})
 SKIPPED = result("gpus", Outcome.SKIP, reason="no GPU here")
 
 
@@ -41,6 +48,10 @@ SKIPPED = result("gpus", Outcome.SKIP, reason="no GPU here")
         (PASSING, "PASS node gpu-b17 (supply not measured, storage not measured)"),
         (report(loader(data=None)), "PASS node gpu-b17 (storage not measured)"),
         (report(loader(data="/data")), "PASS node gpu-b17"),
+        (report(TOUCHED, loader(data=None)), "PASS node gpu-b17"),
+        (report(WARM, loader(data=None)), "PASS node gpu-b17 (storage not measured)"),
+        (report(several(None, "/data")), "PASS node gpu-b17"),
+        (report(several(None, None)), "PASS node gpu-b17 (storage not measured)"),
         (INCOMPLETE, "INCOMPLETE node gpu-b17 (exit code 3): still running: dataloader"),
         (
             INTERRUPTED,
@@ -161,6 +172,10 @@ def test_a_fail_that_blames_the_node_is_a_plain_one():
         settings=settings(exit_on="node"),
     )  # fmt: skip
     assert headline(shown) == "FAIL node gpu-b17: driver_cuda: 999: the driver does not start"
+
+
+def test_of_several_ranks_the_slowest_speaks():
+    assert headline(FOUR_RANKS).startswith("FAIL node gpu-b17: dataloader: 170 samples/s of 630 n")
 
 
 def test_a_miss_on_one_gpu_names_it():
