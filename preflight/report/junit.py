@@ -18,7 +18,10 @@ from junit_xml import TestCase, TestSuite
 
 from preflight.model import Finding, Report, Result
 from preflight.outcome import Outcome
+from preflight.report.feed_lines import feed_lines
 from preflight.report.headline import headline
+from preflight.report.lines import laid_out
+from preflight.report.readings import mappings
 from preflight.report.text import clean, last_lines, one_line
 from preflight.report.wording import entries, explanation, lowered, name, reading_of, seen
 
@@ -29,6 +32,7 @@ COUNTS = ("tests", "failures", "errors", "skipped")
 def render(report: Report) -> bytes:
     """The document, UTF-8 with a declaration."""
     cases = _distinct([case for result in report.results for case in _result_cases(result)])
+    _tell_of_the_feed(cases, laid_out(feed_lines(report)))
     red = any(case.is_failure() or case.is_error() for case in cases)
     bad = report.exit_code != 0 or report.outcome in (Outcome.FAIL, Outcome.ERROR)
     if not report.complete or not cases or (bad and not red):
@@ -99,6 +103,15 @@ def _case(
     return case
 
 
+def _tell_of_the_feed(cases: list[TestCase], feed: list[str]) -> None:
+    """Put the lines first in what the case of the supply printed, else in the loader's first."""
+    ours = [case for case in cases if case.classname == "preflight.dataloader"]
+    supply = [case for case in ours if case.name.split(" ")[0] == "supply"]
+    if feed and ours:
+        case = (supply or ours)[0]
+        case.stdout = "\n".join([*feed, case.stdout or ""]).rstrip()
+
+
 def _details(result: Result, finding: Finding) -> str:
     lines = [f"{label}: {clean(text)}" for label, text in explanation(finding)]
     note = lowered(finding, result.required)
@@ -132,13 +145,16 @@ def _properties(report: Report) -> dict[str, str]:
 
 
 def _numbers(path: str, value: Any) -> Iterator[tuple[str, int | float]]:
-    """Numbers in a reading; a rate stands for its value, and series within it are left out."""
+    """Numbers in a reading; a rate stands for its value, and series are left out but for stages."""
     if isinstance(value, Mapping):
         if "value" in value and "unit" in value:
             yield from _numbers(path, value["value"])
             return
         for key, item in value.items():
-            if not isinstance(item, (list, tuple)):
+            if key == "stages":
+                for stage in mappings(item):
+                    yield from _numbers(f"{path}.{key}.{stage.get('name')}", stage)
+            elif not isinstance(item, (list, tuple)):
                 yield from _numbers(f"{path}.{key}", item)
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):

@@ -1,4 +1,4 @@
-"""The report for a CI job summary (GitHub's Markdown): verdict, table, what to do about it.
+"""The report for a CI job summary (GitHub's Markdown): verdict, feed, table, what to do about it.
 
 Text from the machine can neither break the table nor become a link, an image or HTML.
 """
@@ -9,7 +9,9 @@ import re
 
 from preflight.model import Finding, Report, Result
 from preflight.outcome import Outcome
+from preflight.report.feed_lines import feed_lines
 from preflight.report.headline import closing, headline
+from preflight.report.lines import laid_out
 from preflight.report.numbers import seconds
 from preflight.report.text import last_lines, one_line
 from preflight.report.wording import (
@@ -24,12 +26,15 @@ from preflight.report.wording import (
 )
 
 OUTPUT_LINES = 20
+FEED_WIDTH = 100  # a code block is not broken: it scrolls
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def render(report: Report) -> bytes:
     """The summary, UTF-8."""
     lines = [f"### {_escape(headline(report))}", ""]
+    if feed := laid_out(feed_lines(report), FEED_WIDTH):
+        lines += [*_fenced("\n".join(feed)), ""]
     if report.results:
         lines += ["| check | outcome | seen | time |", "|---|---|---|---:|"]
         lines += [_row(result) for result in report.results]
@@ -68,12 +73,16 @@ def _details(result: Result, group: list[Finding]) -> list[str]:
 
 
 def _output(check: str, output: str) -> list[str]:
+    block = _fenced(last_lines(output, OUTPUT_LINES))
+    summary = f"<summary>last lines that {_escape(check)} printed</summary>"
+    return [f"<details>{summary}", "", *block, "", "</details>", ""]
+
+
+def _fenced(text: str) -> list[str]:
     """A fenced block, its fence longer than any run of backticks inside."""
-    text = last_lines(output, OUTPUT_LINES)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    summary = f"<summary>last lines that {_escape(check)} printed</summary>"
-    return [f"<details>{summary}", "", f"{fence}text", text, fence, "", "</details>", ""]
+    return [f"{fence}text", text, fence]
 
 
 def _escape(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The report as HTML for a notebook's cell: verdict, table, what to do about it.
+"""The report as HTML for a notebook's cell: verdict, feed, table, what to do about it.
 
 Elements are built, never written as text, so that nothing from the machine becomes markup. Styles
 stand on the elements, since notebooks drop style sheets, and leave the background to the theme.
@@ -10,7 +10,9 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from preflight.model import Finding, Report, Result
 from preflight.outcome import Outcome
+from preflight.report.feed_lines import feed_lines
 from preflight.report.headline import closing, headline, verdict
+from preflight.report.lines import laid_out
 from preflight.report.numbers import seconds
 from preflight.report.text import clean, last_lines, one_line
 from preflight.report.wording import (
@@ -37,6 +39,7 @@ _COLORS = {
 _VERDICT_COLORS = {"PASS": _GREEN, "FAIL": _RED}
 _CELL = "padding: 0.1em 1.2em 0.1em 0; vertical-align: top; white-space: pre-wrap; text-align: "
 _LABEL = "left; min-width: 5em"
+_FEED = "margin: 0.5em 0; white-space: pre-wrap"
 _TABLE = "border-collapse: collapse; margin: 0.5em 0"
 
 
@@ -47,6 +50,8 @@ def render(report: Report, *, explain: bool = False) -> bytes:
     line = SubElement(page, "div")
     strong = _add(line, "strong", said, f"color: {_VERDICT_COLORS.get(said, _VIOLET)}")
     strong.tail = one_line(headline(report)).removeprefix(said)
+    if feed := laid_out(feed_lines(report)):
+        _add(page, "pre", "\n".join(feed), _FEED)
     if report.results:
         _rows(SubElement(page, "table", style=_TABLE), report)
     for result in worst_first(report):

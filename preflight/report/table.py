@@ -1,4 +1,4 @@
-"""The page on the terminal: verdict, one row per check, then what to do about it.
+"""The page on the terminal: verdict, feed, one row per check, then what to do about it.
 
 Plain text without colour; nothing from the machine is read as markup or obeyed as an escape.
 """
@@ -13,7 +13,9 @@ from rich.text import Text
 
 from preflight.model import Finding, Report, Result
 from preflight.outcome import Outcome
+from preflight.report.feed_lines import feed_lines
 from preflight.report.headline import closing, headline, verdict
+from preflight.report.lines import laid_out
 from preflight.report.numbers import seconds
 from preflight.report.text import clean, last_lines, one_line
 from preflight.report.wording import (
@@ -49,6 +51,9 @@ def render(
         color_system="standard" if color else None, markup=False, emoji=False, highlight=False,
     )  # fmt: skip
     console.print(Text(headline(report), VERDICT_STYLES.get(verdict(report), "bold magenta")))
+    if feed := laid_out(feed_lines(report), width):
+        console.print()
+        console.print(Text("\n".join(feed)))
     if report.results:
         console.print()
         console.print(_rows(report))

@@ -8,6 +8,7 @@ from preflight.model import Node
 from preflight.outcome import Outcome
 from preflight.report.junit import render
 
+from .feed_reports import ALL_REPORTS, FOUR_RANKS, HOST_ONLY
 from .reading_junit import SUBSET, outcome, read
 from .reports import FAILING, INCOMPLETE, MIXED, PASSING, REPORTS, SHM, SHM_RESULT, report, result
 
@@ -19,10 +20,10 @@ def cases(drawn):
     return {f"{case.classname}:{case.name}": case for case in suite}
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", ALL_REPORTS)
 def test_the_reader_sees_every_finding_with_its_outcome(name):
     expected = {}
-    for shown in REPORTS[name].results:
+    for shown in ALL_REPORTS[name].results:
         for finding in shown.findings:
             case = finding.id.removeprefix(f"{shown.check}.")
             subject = f" [{finding.subject}]" if finding.subject else ""
@@ -31,20 +32,20 @@ def test_the_reader_sees_every_finding_with_its_outcome(name):
             expected[f"preflight.{shown.check}:{shown.check}"] = WORD[shown.outcome]
     if name in ("usage", "incomplete", "interrupted"):
         expected["preflight:run"] = "error"
-    assert {key: outcome(case) for key, case in cases(REPORTS[name]).items()} == expected
+    assert {key: outcome(case) for key, case in cases(ALL_REPORTS[name]).items()} == expected
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", ALL_REPORTS)
 def test_counts_and_times(name):
-    parsed = read(render(REPORTS[name]))
+    parsed = read(render(ALL_REPORTS[name]))
     (suite,) = parsed
     seen = [outcome(case) for case in suite]
     for level in (parsed, suite):
         assert (level.tests, level.failures, level.errors, level.skipped, level.time) == (
             len(seen), seen.count("fail"), seen.count("error"), seen.count("skip"),
-            REPORTS[name].duration_s,
+            ALL_REPORTS[name].duration_s,
         )  # fmt: skip
-    durations = [shown.duration_s for shown in REPORTS[name].results]
+    durations = [shown.duration_s for shown in ALL_REPORTS[name].results]
     assert sum(case.time for case in suite) == pytest.approx(sum(durations))
 
 
@@ -89,6 +90,36 @@ def test_passes_and_warnings_put_their_numbers_out():
     waived = cases(MIXED)["preflight.shm:need [/dev/shm]"].system_out
     assert waived.startswith("warning: 0.0625 GiB of 0.1122 needed\nwhy: ")
     assert "note: waived, would be fail\nobserved=0.0625\n" in waived
+
+
+def test_the_case_of_the_supply_tells_of_the_feed_first():
+    for drawn in (HOST_ONLY, FOUR_RANKS):
+        told = {key: case.system_out or "" for key, case in cases(drawn).items()}
+        (ours,) = [key for key, text in told.items() if text.startswith("feed   ")]
+        assert ours == "preflight.dataloader:supply [rank 0]"
+        assert "<- limits: 2.46 ms of CPU a sample, 2.25 of them decode\n" in told[ours]
+
+
+def test_the_supply_is_told_of_wherever_it_stands_among_the_findings():
+    dataloader = HOST_ONLY.results[-1]
+    later = dataloader.model_copy(update={"findings": (SHM, *dataloader.findings)})
+    shown = cases(report(later, exit_code=1, outcome=Outcome.FAIL))
+    assert shown["preflight.dataloader:supply [rank 0]"].system_out.startswith("feed   812")
+    assert "feed" not in shown["preflight.dataloader:shm.need [/dev/shm]"].system_out
+
+
+def test_the_first_case_of_a_loader_without_a_supply_tells_of_the_feed():
+    cut_off = HOST_ONLY.results[-1].model_copy(update={"findings": (), "reason": "stopped"})
+    (case,) = cases(report(cut_off, exit_code=1, outcome=Outcome.FAIL)).values()
+    assert case.name == "dataloader" and case.system_out.startswith("feed   812 +- 22 samples/s")
+
+
+def test_stages_are_properties_under_their_names():
+    (suite,) = read(render(HOST_ONLY))
+    values = {entry.name: entry.value for entry in suite.properties()}
+    assert values["dataloader.stages.decode.samples_per_s"] == "890.0"
+    assert values["dataloader.cpu_budget.getitem_ms"] == "2.25"
+    assert values["storage.first_touch_samples_per_s"] == "9800.0"
 
 
 def test_a_skip_gives_its_reason_twice():
@@ -212,7 +243,7 @@ def test_the_schema_refuses_what_a_reader_would_trip_over(old, new):
 
 
 def test_values_are_those_of_the_record():
-    for name, drawn in REPORTS.items():
+    for name, drawn in ALL_REPORTS.items():
         out = [case.findtext("system-out") or "" for case in
                ElementTree.fromstring(render(drawn)).iter("testcase")]  # fmt: skip
         observed = [line for text in out for line in text.split("\n") if "observed=" in line]

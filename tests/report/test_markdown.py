@@ -4,7 +4,8 @@ from preflight.model import SettingsRecord
 from preflight.outcome import Outcome
 from preflight.report.markdown import render
 
-from .reports import FAILING, REPORTS, SUPPLY, report, result
+from .feed_reports import ALL_REPORTS
+from .reports import FAILING, SUPPLY, report, result
 
 HOSTILE = "a|b `c` <img src=x> [l](http://x) **d** _e_ &amp; $f$ ~~g~~ \\\n| h |\n# i"
 
@@ -14,7 +15,7 @@ def draw(*results, **changes):
 
 
 def test_every_row_of_the_table_has_four_cells():
-    for drawn in [*REPORTS.values(), hostile()]:
+    for drawn in [*ALL_REPORTS.values(), hostile()]:
         rows = [line for line in render(drawn).decode().split("\n") if line.startswith("|")]
         assert len(rows) == (len(drawn.results) + 2 if drawn.results else 0)
         assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in rows), rows

@@ -9,7 +9,8 @@ from preflight.outcome import Outcome
 from preflight.report.headline import headline
 from preflight.report.notebook import render
 
-from .reports import FAILING, MIXED, PASSING, REPORTS, SUPPLY, report, result
+from .feed_reports import ALL_REPORTS, HOST_ONLY
+from .reports import FAILING, MIXED, PASSING, SUPPLY, report, result
 from .test_any_text import REPORT, many
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=y> &amp; \"'> </td> <!-- ]]> \x1b[31m\x07"
@@ -51,11 +52,11 @@ def assert_sound(page):
     return reader
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", ALL_REPORTS)
 def test_it_is_html_that_says_what_the_report_says(name):
-    shown = assert_sound(render(REPORTS[name]).decode()).text
-    assert shown.startswith(headline(REPORTS[name]))
-    for each in REPORTS[name].results:
+    shown = assert_sound(render(ALL_REPORTS[name]).decode()).text
+    assert shown.startswith(headline(ALL_REPORTS[name]))
+    for each in ALL_REPORTS[name].results:
         assert each.check in shown
 
 
@@ -63,6 +64,12 @@ def test_cause_remedy_and_source_are_there():
     shown = assert_sound(render(FAILING).decode()).said
     for text in (SUPPLY.cause, SUPPLY.remedy, SUPPLY.source, "how the container or the job was"):
         assert any(text in said for said in shown)
+
+
+def test_the_feed_comes_between_verdict_and_table():
+    shown = assert_sound(render(HOST_ONLY).decode()).text
+    feed = "the GPU would wait 71 % of the time\n       storage first touch    9,800 /s\n"
+    assert shown.index(headline(HOST_ONLY)) < shown.index(feed) < shown.index("checkoutcome")
 
 
 def test_text_from_the_machine_is_shown_not_obeyed():

@@ -6,15 +6,16 @@ from rich.cells import cell_len
 from preflight.outcome import Outcome
 from preflight.report.table import render
 
-from .reports import FAILING, MIXED, PASSING, REPORTS, SUPPLY, report, result
+from .feed_reports import ALL_REPORTS
+from .reports import FAILING, MIXED, PASSING, SUPPLY, report, result
 
 ESCAPE = "\x1b"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", ALL_REPORTS)
 def test_no_line_is_wider_than_the_page(name, width):
-    lines = render(REPORTS[name], width=width).decode().split("\n")
+    lines = render(ALL_REPORTS[name], width=width).decode().split("\n")
     assert max(cell_len(line) for line in lines) <= width
     assert all(line == line.rstrip() for line in lines)
 
