@@ -90,6 +90,9 @@ class Consumer(Section):
     """What the training process itself takes from the host while it is fed."""
 
     host_cpus: float = Field(ge=0, description="CPUs that one rank's training process keeps busy")
+    multi_gpu_demand_ratio: float = Field(
+        gt=0, le=1, description="of one GPU's demand, for each of several that train together"
+    )
 
 
 FsKind = Literal["local", "network", "memory", "unknown"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from preflight.checks.contract import Check, Limits
+from preflight.checks.contract import Check, DemandLimits, Limits
 from preflight.facts import Facts
 from preflight.job import Consumer, DataOn, DataState, Job, Loader, Sample, Stats
 from preflight.settings.tree import did_you_mean
@@ -162,8 +162,11 @@ def make_plan(
     """Bind each check to its limits and units, and ask whether it applies here."""
 
     def bind(check: Check[Any, Any]) -> Planned:
-        skip = why_not(check, limits[check.id], facts, gpu_expected=gpu_expected)
-        return Planned(check, limits[check.id], skip, _units(check, job, facts))
+        held = limits[check.id]
+        if isinstance(held, DemandLimits):
+            held = held.at_ranks(job.ranks)
+        skip = why_not(check, held, facts, gpu_expected=gpu_expected)
+        return Planned(check, held, skip, _units(check, job, facts))
 
     planned = tuple(bind(checks[id]) for id in ids)
     return Plan(planned, job, facts, deadline_s, frozenset(waive))

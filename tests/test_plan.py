@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from preflight import checks
 from preflight.facts import Facts
 from preflight.job import Job
 from preflight.plan import UsageError, make_job, make_plan, select
+from preflight.settings import SHIPPED, Request, resolve
 from tests import making
 
 KNOWN = checks.discover()
@@ -118,3 +120,47 @@ def test_shared_memory_arithmetic_of_the_design() -> None:
     assert job.batch_bytes() == 9_633_792 + (-9_633_792 % 4096)
     assert job.shm_bytes() == job.batch_bytes() * 10
     assert round(job.shm_bytes() * 1.25 / 2**30, 4) == 0.1122
+
+
+def planned_demand(ranks: int, *, gpus: int = 0, **asked: Any) -> tuple[Any, Any, Any]:
+    """What the loader check is held to: demand, where from, and the reference."""
+    known = {id: check.limits for id, check in KNOWN.items()}
+    settings = resolve(Request(**asked), known, SHIPPED)
+    job = job_on(8.0, ranks=ranks or "auto", gpus=gpus)
+    plan = make_plan(
+        ("dataloader",), KNOWN, settings.limits, job, making.facts(), gpu_expected=False,
+        deadline_s=60,
+    )  # fmt: skip
+    limits: Any = plan.planned[0].limits
+    return (
+        limits.demand_samples_per_s, limits.demand_from, limits.reference_demand_samples_per_s,
+    )  # fmt: skip
+
+
+def test_one_rank_is_held_to_what_one_gpu_takes() -> None:
+    assert planned_demand(1, gpu="a100-sxm", workload="resnet50") == (2470, "gpu table", None)
+
+
+def test_several_ranks_are_held_to_the_tables_figure_for_several() -> None:
+    said = "gpu table, multi-GPU (8 ranks)"
+    assert planned_demand(8, gpu="a100-sxm", workload="resnet50") == (2078, said, None)
+    assert planned_demand(0, gpus=8, gpu="a100-sxm", workload="resnet50") == (2078, said, None)
+
+
+def test_several_ranks_without_such_a_figure_are_held_to_a_share() -> None:
+    held = planned_demand(2, gpu="a100-pcie", workload="resnet50")
+    assert held == (pytest.approx(0.85 * 1396), "gpu table x 0.85 (2 ranks)", None)
+
+
+def test_a_stated_demand_is_per_rank_already() -> None:
+    held = planned_demand(
+        8, gpu="a100-sxm", workload="resnet50",
+        set_options=["dataloader.demand_samples_per_s=3000"],
+    )  # fmt: skip
+    assert held == (3000, "set", None)
+
+
+def test_the_reference_follows_the_ranks_too() -> None:
+    assert planned_demand(1, gpu="a100-sxm") == (None, None, 2470)
+    assert planned_demand(8, gpu="a100-sxm") == (None, None, 2078)
+    assert planned_demand(8, gpu="none") == (None, None, None)

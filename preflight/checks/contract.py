@@ -41,6 +41,36 @@ class Limits(Section):
         return (self.sources or {}).get(name)
 
 
+class DemandLimits(Limits):
+    """A section that is held against what the GPU consumes; `settings.derived` fills most of it."""
+
+    demand_samples_per_s: float | None = Field(default=None, gt=0, description="per rank")
+    demand_from: str | None = Field(default=None, description="filled in: set, site or gpu table")
+    reference_demand_samples_per_s: float | None = Field(
+        default=None, gt=0, description="filled in: the GPU table's figure for the reference image"
+    )
+    multi_gpu_demand_samples_per_s: float | None = Field(
+        default=None, gt=0, description="filled in: of each of several that train together"
+    )
+    multi_gpu_demand_from: str | None = Field(
+        default=None, description="filled in: the table's own figure, or one GPU's times a ratio"
+    )
+
+    def at_ranks(self, ranks: int) -> DemandLimits:
+        """With the demand of each of so many GPUs, where the GPU table gave it.
+
+        GPUs that wait for each other's gradients consume less than one alone. What a site or
+        --set states is per rank already, and stays.
+        """
+        together = self.multi_gpu_demand_samples_per_s
+        if ranks == 1 or together is None:
+            return self
+        if self.demand_samples_per_s is None:
+            return self.model_copy(update={"reference_demand_samples_per_s": together})
+        origin = f"{self.multi_gpu_demand_from} ({ranks} ranks)"
+        return self.model_copy(update={"demand_samples_per_s": together, "demand_from": origin})
+
+
 class Reading(BaseModel):
     """What a check saw, with units in the field names."""
 

@@ -183,6 +183,7 @@ def _resolve(
 def _settings(merged: Branch, layers: Sequence[Layer], checks: Checks, shipped: Path) -> Settings:
     run = build(merged, "run", RunSection)
     _check_ids(run, merged, checks)
+    consumer = build(merged, "consumer", Consumer)
     tree, demand_from = fill_demand(merged, checks)
     values = {
         key: Setting(value=leaf.value, from_=leaf.place, source=leaf.source)
@@ -197,7 +198,7 @@ def _settings(merged: Branch, layers: Sequence[Layer], checks: Checks, shipped: 
         sample=build(tree, "sample", Sample),
         loader=build(tree, "loader", Loader),
         stats=build(tree, "stats", Stats),
-        consumer=build(tree, "consumer", Consumer),
+        consumer=consumer,
         gpu=str(values["gpu"].value),
         workload=str(values["workload"].value),
         limits={

@@ -51,6 +51,10 @@ class DemandTable(
     """Samples/s that one such GPU consumes in training, by the name of the workload."""
 
 
+class MultiGpuDemandTable(DemandTable):
+    """The same for each of several such GPUs in a node that train together."""
+
+
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "run": RunSection,
     "expect": ExpectSection,
@@ -59,20 +63,26 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "stats": Stats,
     "consumer": Consumer,
     "demand_samples_per_s": DemandTable,
+    "multi_gpu_demand_samples_per_s": MultiGpuDemandTable,
 }
 CHOICES = ("gpu", "workload")
 """Top-level keys that name another layer."""
 
-DERIVED = ("sources", "site_floors", "demand_from", "reference_demand_samples_per_s")
+DERIVED = (
+    "sources", "site_floors", "demand_from", "reference_demand_samples_per_s",
+    "multi_gpu_demand_samples_per_s", "multi_gpu_demand_from",
+)  # fmt: skip
 """Limits that are filled in when the settings are resolved, never written."""
 
 # A layer that is chosen by name must not choose others, nor decide what runs.
 _REFUSED_IN = {
     "gpu": (*CHOICES, "run", "expect"),
-    "workload": (*CHOICES, "run", "expect", "demand_samples_per_s"),
+    "workload": (
+        *CHOICES, "run", "expect", "demand_samples_per_s", "multi_gpu_demand_samples_per_s",
+    ),
     "base": (),
     "site": (),
-}
+}  # fmt: skip
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

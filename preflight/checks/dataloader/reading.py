@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from preflight.checks.contract import Limits, Reading
+from preflight.checks.contract import DemandLimits, Reading
 from preflight.job import DataState
 from preflight.measure.stopping import Block, Decision
 from preflight.model import Finite, Rate, Record, Stage
 
 
-class DataloaderLimits(Limits):
+class DataloaderLimits(DemandLimits):
     """What the loader has to supply."""
 
     min_feed_ratio: float = Field(gt=0, description="supply must reach this share of the demand")
     min_samples_per_s: float = Field(ge=0, description="floor where no workload is named")
-    demand_samples_per_s: float | None = Field(default=None, gt=0, description="per rank")
-    demand_from: str | None = Field(default=None, description="filled in: set, site or gpu table")
-    reference_demand_samples_per_s: float | None = Field(
-        default=None, gt=0, description="filled in: the GPU table's figure for the reference image"
-    )
     max_corrupt_percent: float = Field(ge=0, le=100)
     max_first_batch_s: float | None = Field(default=None, gt=0)
     max_memory_share: float = Field(gt=0, le=1, description="of the memory headroom, predicted")
