@@ -168,8 +168,9 @@ def test_a_file_holds_copy_floors_and_demand_of_named_workloads_alone(layers: li
     workloads = {layer.path.stem for layer in shipped_layers("workload", SHIPPED)}
     floors = {"min_h2d_gb_per_s", "min_d2h_gb_per_s"}
     for layer in layers:
-        assert set(layer.tree.children) <= {"pinned_copy", "demand_samples_per_s"}
-        for section, allowed in (("pinned_copy", floors), ("demand_samples_per_s", workloads)):
+        tables = {"demand_samples_per_s", "multi_gpu_demand_samples_per_s"}
+        assert set(layer.tree.children) <= {"pinned_copy", *tables}
+        for section, allowed in (("pinned_copy", floors), *((name, workloads) for name in tables)):
             node = layer.tree.children.get(section, Branch({}, ""))
             assert isinstance(node, Branch)
             assert set(node.children) <= allowed, f"{layer.name}: {section}"
@@ -201,3 +202,42 @@ def test_demand_says_its_precision(layers: list[Layer]) -> None:
         if "demand_samples_per_s" in layer.tree.children:
             said = re.search(r"[Mm]ixed precision|bf16|fp8|float8", layer.path.read_text())
             assert said, layer.name
+
+
+def test_several_gpus_have_a_figure_only_beside_the_one_of_one_and_not_above_it(
+    layers: list[Layer],
+) -> None:
+    # Such a figure would not be used: see preflight.settings.derived.
+    seen = 0
+    for layer in layers:
+        held = {key: value for key, value, _ in numbers(layer)}
+        for key, value in held.items():
+            table, _, workload = key.rpartition(".")
+            if table == "multi_gpu_demand_samples_per_s":
+                assert 0.7 <= value / held[f"demand_samples_per_s.{workload}"] <= 1, layer.name
+                seen += 1
+    assert seen > 15
+
+
+@pytest.mark.parametrize(
+    ("file", "workload", "alone", "together"),
+    [
+        ("a100-sxm", "resnet50", 2470, 16621 / 8),
+        ("a100-sxm", "ssd300", 724.41, 5733.98 / 8),
+        ("v100-sxm", "resnet50", 1156, 8056 / 8),
+        ("h100-sxm", "resnet50", 2790, 22059 / 8),
+        ("h100-pcie", "resnet50", 1976, 14713 / 8),
+        ("h200", "resnet50", 3079, 24475 / 8),
+        ("b200", "resnet50", 3076, 24461 / 8),
+        ("b200", "retinanet", 24 / 0.04755, 24 / 0.04755),
+        ("b200", "flux", 48 / 1.35, 48 / 1.35),
+        ("rtx-4090", "resnet50", 1301, 2468 / 2),
+    ],
+)
+def test_figures_are_those_of_their_sources(
+    file: str, workload: str, alone: float, together: float, layers: list[Layer]
+) -> None:
+    (layer,) = [layer for layer in layers if layer.path.stem == file]
+    held = {key: value for key, value, _ in numbers(layer)}
+    assert held[f"demand_samples_per_s.{workload}"] == pytest.approx(alone, rel=2e-3)
+    assert held[f"multi_gpu_demand_samples_per_s.{workload}"] == pytest.approx(together, rel=2e-3)

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from preflight.checks import discover
-from preflight.checks.contract import Limits
+from preflight.checks.contract import DemandLimits, Limits
 from preflight.settings import (
     Request,
     Settings,
@@ -57,13 +57,10 @@ class PinnedCopy(Limits):
     min_h2d_gb_per_s: float | None = Field(default=None, gt=0)
 
 
-class Dataloader(Limits):
+class Dataloader(DemandLimits):
     min_feed_ratio: float = Field(gt=0)
     min_samples_per_s: float
     max_corrupt_percent: float = Field(ge=0, le=100)
-    demand_samples_per_s: float | None = None
-    demand_from: str | None = None
-    reference_demand_samples_per_s: float | None = None
 
     @model_validator(mode="after")
     def _together(self) -> Dataloader:
@@ -242,6 +239,96 @@ def test_checks_without_the_field_take_no_part() -> None:
     assert "dataloader.demand_samples_per_s" not in settings.values
 
 
+# --- demand of several GPUs
+
+
+TOGETHER = "multi_gpu_demand_samples_per_s: {resnet50: {value: 2757, source: eight}}\n"
+
+
+def together(settings: Settings) -> tuple[float | None, str | None]:
+    limits: Any = settings.limits["dataloader"]
+    return limits.multi_gpu_demand_samples_per_s, limits.multi_gpu_demand_from
+
+
+def test_several_gpus_have_their_own_figure_or_a_share_of_ones() -> None:
+    named = {"gpu": "h100-sxm", "workload": "resnet50"}
+    settings = settle(**named)
+    assert together(settings) == (2371.5, "gpu table x 0.85")
+    row = settings.values["dataloader.multi_gpu_demand_samples_per_s"]
+    assert row.from_ == (
+        "gpu/h100-sxm.yaml:4: demand_samples_per_s.resnet50 x consumer.multi_gpu_demand_ratio"
+    )
+    assert row.source == "lambdal/deeplearning-benchmark v2-fp16, H100 SXM5"
+    settings = settle(TOGETHER, **named)
+    assert together(settings) == (2757, "gpu table, multi-GPU")
+    row = settings.values["dataloader.multi_gpu_demand_samples_per_s"]
+    assert (row.from_, row.source) == (
+        "site.yaml:1: multi_gpu_demand_samples_per_s.resnet50",
+        "eight",
+    )
+    assert "dataloader.multi_gpu_demand_from" not in settings.values
+    ratio = settle("consumer: {multi_gpu_demand_ratio: 0.5}\n", **named)
+    assert together(ratio) == (1395, "gpu table x 0.5")
+
+
+def test_a_figure_for_several_above_the_one_for_one_is_not_its_pair() -> None:
+    # The site says that this GPU takes 2,000 in its job; what eight took in another is beside it.
+    text = "demand_samples_per_s: {resnet50: 2000}\n" + TOGETHER
+    settings = settle(text, gpu="h100-sxm", workload="resnet50")
+    assert together(settings) == (1700, "gpu table x 0.85")
+
+
+def test_a_stated_demand_has_no_other_one_for_several_gpus() -> None:
+    named = {"gpu": "h100-sxm", "workload": "resnet50"}
+    site = "dataloader: {demand_samples_per_s: 3000}\n"
+    for settings in (
+        settle(site + TOGETHER, **named),
+        settle(**named, set_options=["dataloader.demand_samples_per_s=3100"]),
+        settle(workload="resnet50"),
+    ):
+        assert together(settings) == (None, None)
+
+
+def test_without_a_workload_the_reference_has_both_figures() -> None:
+    settings = settle(gpu="h100-sxm")
+    assert demand(settings) == (None, None, 2790)
+    assert together(settings) == (2371.5, "gpu table x 0.85")
+
+
+def test_the_ratio_is_a_share() -> None:
+    said = refusal("consumer: {multi_gpu_demand_ratio: 1.2}\n")
+    assert said.startswith("site.yaml:1: consumer.multi_gpu_demand_ratio: must be at most 1")
+
+
+def test_the_jobs_demand_holds_for_every_check_that_states_none() -> None:
+    class Other(DemandLimits):
+        pass
+
+    Path("site.yaml").write_text(
+        "run: {checks: [dataloader, other]}\nother: {required: true, timeout_s: 5}\n"
+        "dataloader: {demand_samples_per_s: {value: 3000, source: ours}}\n"
+    )
+    checks = {**CHECKS, "other": Other}
+
+    def other(*items: str) -> tuple[float | None, str | None, str]:
+        request = Request(
+            thresholds="site.yaml", gpu="h100-sxm", workload="resnet50", set_options=items
+        )
+        settings = resolve(request, checks, THRESHOLDS)
+        limits: Any = settings.limits["other"]
+        row = settings.values["other.demand_samples_per_s"]
+        return limits.demand_samples_per_s, limits.demand_from, row.from_
+
+    assert other() == (3000, "site", "site.yaml:3: dataloader.demand_samples_per_s")
+    assert other("dataloader.demand_samples_per_s=9") == (
+        9, "set", "--set: dataloader.demand_samples_per_s",
+    )  # fmt: skip
+    assert other("other.demand_samples_per_s=8") == (8, "set", "--set")
+    assert other("dataloader.demand_samples_per_s=null") == (
+        2790, "gpu table", "gpu/h100-sxm.yaml:4: demand_samples_per_s.resnet50",
+    )  # fmt: skip
+
+
 # --- layers, flags, origins
 
 
@@ -337,6 +424,16 @@ REFUSED = [
     ("gpu: ../site.yaml\n", "site.yaml:1: there is no threshold file ../site.yaml", ""),
     ("gpu: ./site.yaml\n", "site.yaml:1: site.yaml is of kind site, and kind gpu is needed", ""),
     ("dataloader: {demand_from: me}\n", "site.yaml:1: dataloader.demand_from: is worked out", ""),
+    (
+        "dataloader: {multi_gpu_demand_samples_per_s: 5}\n",
+        "site.yaml:1: dataloader.multi_gpu_demand_samples_per_s: is worked out",
+        "",
+    ),
+    (
+        "multi_gpu_demand_samples_per_s: {resnet50: 0}\n",
+        "site.yaml:1: multi_gpu_demand_samples_per_s.resnet50: must be more than 0",
+        "",
+    ),
     (
         "demand_samples_per_s: {resnet50: -1}\n",
         "site.yaml:1: demand_samples_per_s.resnet50: must be more than 0",
@@ -505,7 +602,9 @@ def test_shipped_files_are_listed_described_and_valid() -> None:
     shipped = list_shipped(SHIPPED)
     assert [(file.kind, file.name) for file in shipped if file.kind != "gpu"] == [
         ("base", "cpu"), ("base", "default"), ("base", "quick"),
-        ("workload", "bert_large"), ("workload", "llm_pretrain"), ("workload", "resnet50"),
+        ("workload", "bert_large"), ("workload", "efficientnet_b0"),
+        ("workload", "efficientnet_b4"), ("workload", "flux"), ("workload", "llm_pretrain"),
+        ("workload", "resnet50"), ("workload", "retinanet"), ("workload", "ssd300"),
         ("workload", "unet3d"), ("workload", "vit_s16"),
     ]  # fmt: skip
     assert all(file.description for file in shipped)
@@ -577,17 +676,27 @@ def test_every_shipped_demand_belongs_to_a_workload_and_has_a_source() -> None:
         table = {
             key.partition(".")[2]: value
             for key, value in values.items()
-            if key.startswith("demand_samples_per_s.")
+            if key.startswith(("demand_samples_per_s.", "multi_gpu_demand_samples_per_s."))
         }
         assert set(table) <= workloads
         assert all(value.source for value in table.values())
 
 
-@pytest.mark.parametrize("name", ["resnet50", "vit_s16", "unet3d", "bert_large", "llm_pretrain"])
+# Each on a GPU that has a figure for it.
+WORKLOADS = {
+    "bert_large": "a100-sxm", "efficientnet_b0": "a100-sxm", "efficientnet_b4": "v100-sxm",
+    "flux": "b200", "llm_pretrain": "h100-sxm", "resnet50": "h100-sxm", "retinanet": "b200",
+    "ssd300": "h200", "unet3d": "h100-sxm", "vit_s16": "h100-sxm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [file.name for file in list_shipped(SHIPPED) if file.kind == "workload"]
+)
 def test_every_workload_resolves(name: str) -> None:
-    settings = resolve(Request(workload=name, gpu="h100-sxm"), real_checks(), SHIPPED)
+    settings = resolve(Request(workload=name, gpu=WORKLOADS[name]), real_checks(), SHIPPED)
     limits: Any = settings.limits["dataloader"]
-    assert limits.demand_from == (None if name == "bert_large" else "gpu table")
+    assert limits.demand_from == "gpu table"
     assert settings.workload == name
 
 
