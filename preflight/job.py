@@ -84,6 +84,7 @@ class Stats(Section):
         ge=0, lt=1, description="under this share of the limit: fail early"
     )
     no_batch_s: float = Field(gt=0, description="a living loader without a batch for so long fails")
+    stage_s: float = Field(gt=0, description="each stage alone is measured for so long")
 
 
 class Consumer(Section):

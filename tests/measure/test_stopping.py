@@ -24,7 +24,7 @@ simulation = _simulation()
 
 STATS = Stats(
     block_s=0.25, warmup_s=1.0, max_s=20.0, alpha_pass=0.05, alpha_fail=0.001,
-    max_disturbance=0.05, close_ratio=0.9, hopeless_ratio=0.5, no_batch_s=20.0,
+    max_disturbance=0.05, close_ratio=0.9, hopeless_ratio=0.5, no_batch_s=20.0, stage_s=1.5,
 )  # fmt: skip
 
 
