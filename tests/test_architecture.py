@@ -30,6 +30,7 @@ PURE = {
     "diagnosis/headroom.py", "diagnosis/loader_failures.py", "diagnosis/nvml_codes.py",
     "diagnosis/remedies.py", "ended.py", "exit_code.py", "facts.py", "gpu_facts.py", "job.py",
     "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/stats.py",
+    "measure/model_rate.py", "measure/stage_rates.py",
     "measure/stopping.py", "measure/window.py", "model.py", "needs.py", "outcome.py", "plan.py",
     "settings/sections.py", "settings/tree.py",
 }  # fmt: skip

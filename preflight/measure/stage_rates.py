@@ -1,0 +1,101 @@
+"""From what one stage took to its rate, and which stage is the slowest. Pure.
+
+Stages run one after another and share the CPUs: the slowest one's rate is no prediction of what
+the loader supplies, which is lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from preflight.measure.stats import summary
+from preflight.measure.stopping import FEWEST_BLOCKS
+from preflight.model import Rate, Stage
+
+BLOCKS = 12
+"""So many blocks a stage is cut into: with half as much again as an interval needs, a slow sample
+or two leave one."""
+
+
+class Limiting(NamedTuple):
+    """The slowest stage."""
+
+    name: str
+    rivals: tuple[str, ...]
+    """Stages that may be as slow: their intervals reach into this one's, or are not known."""
+
+
+def rate_of_blocks(xs: Sequence[float], alpha: float) -> Rate:
+    """1 / mean of at least one block's seconds per sample; ends only with FEWEST_BLOCKS.
+
+    Both ends are one-sided at `alpha`, corrected as `stats.Summary.half_width` says.
+
+    Raises:
+        ValueError: all blocks took no time, by a clock that is too coarse.
+    """
+    mean = sum(xs) / len(xs)
+    if mean <= 0:
+        raise ValueError("no time was seen to pass")
+    low = high = None
+    if len(xs) >= FEWEST_BLOCKS:
+        half = summary(xs).half_width(alpha)
+        low, high = 1 / (mean + half), 1 / (mean - half) if mean > half else None
+    return Rate(
+        value=_cut(1 / mean), low=None if low is None else _cut(low),
+        high=None if high is None else _cut(high), unit="samples/s", blocks=len(xs), discarded=0,
+        samples=tuple(_cut(1 / x) for x in xs if x > 0),
+    )  # fmt: skip
+
+
+def rate_of_copies(copies: Rate, sample_bytes: int) -> Rate:
+    """GB/s (1e9 bytes) as samples of so many bytes per second."""
+
+    def samples(gb_per_s: float) -> float:
+        return _cut(gb_per_s * 1e9 / sample_bytes)
+
+    return copies.model_copy(
+        update={
+            "value": samples(copies.value), "unit": "samples/s",
+            "low": None if copies.low is None else samples(copies.low),
+            "high": None if copies.high is None else samples(copies.high),
+            "samples": tuple(map(samples, copies.samples)),
+        }
+    )  # fmt: skip
+
+
+def cut_arrivals(arrivals_s: Sequence[float], batch: int, workers: int) -> list[float]:
+    """Seconds per sample in blocks of equally many batches; [] with fewer than two arrivals.
+
+    Workers finish at much the same time, so batches come W at a time: where there are enough of
+    them a block holds a multiple of W. What does not fill a block is left out at the beginning.
+    """
+    gaps = len(arrivals_s) - 1
+    if gaps < 1:
+        return []
+    each = max(1, gaps // BLOCKS)
+    if each > workers > 0:
+        each -= each % workers
+    blocks = min(BLOCKS, gaps // each)
+    edges = arrivals_s[gaps - blocks * each :: each]
+    return [(after - before) / (each * batch) for before, after in pairwise(edges)]
+
+
+def limiting(stages: Sequence[Stage]) -> Limiting | None:
+    """The stage with the lowest rate, and those that cannot be told from it; None without any."""
+    if not stages:
+        return None
+    first, *others = sorted(stages, key=lambda stage: stage.samples_per_s.value)
+    most = first.samples_per_s.high
+    rivals = tuple(
+        other.name
+        for other in others
+        if most is None or other.samples_per_s.low is None or other.samples_per_s.low <= most
+    )
+    return Limiting(first.name, rivals)
+
+
+def _cut(value: float) -> float:
+    """As a report shows it."""
+    return round(value, 1 if value >= 100 else 4)
