@@ -51,18 +51,12 @@ def rate_of_blocks(xs: Sequence[float], alpha: float) -> Rate:
 
 def rate_of_copies(copies: Rate, sample_bytes: int) -> Rate:
     """GB/s (1e9 bytes) as samples of so many bytes per second."""
+    return _times(copies, 1e9 / sample_bytes)
 
-    def samples(gb_per_s: float) -> float:
-        return _cut(gb_per_s * 1e9 / sample_bytes)
 
-    return copies.model_copy(
-        update={
-            "value": samples(copies.value), "unit": "samples/s",
-            "low": None if copies.low is None else samples(copies.low),
-            "high": None if copies.high is None else samples(copies.high),
-            "samples": tuple(map(samples, copies.samples)),
-        }
-    )  # fmt: skip
+def part_of(all_ranks: Rate, ranks: int) -> Rate:
+    """One rank's part of a rate that all have together."""
+    return _times(all_ranks, 1 / ranks)
 
 
 def cut_arrivals(arrivals_s: Sequence[float], batch: int, workers: int) -> list[float]:
@@ -94,6 +88,15 @@ def limiting(stages: Sequence[Stage]) -> Limiting | None:
         if most is None or other.samples_per_s.low is None or other.samples_per_s.low <= most
     )
     return Limiting(first.name, rivals)
+
+
+def _times(rate: Rate, factor: float) -> Rate:
+    return Rate(
+        value=_cut(rate.value * factor), low=None if rate.low is None else _cut(rate.low * factor),
+        high=None if rate.high is None else _cut(rate.high * factor), unit="samples/s",
+        blocks=rate.blocks, discarded=rate.discarded,
+        samples=tuple(_cut(value * factor) for value in rate.samples),
+    )  # fmt: skip
 
 
 def _cut(value: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -19,11 +19,11 @@ from preflight.job import Stats
 from preflight.machine.load import LoadMeter
 from preflight.machine.root import Root
 from preflight.measure.blocks import BlockMaker
-from preflight.measure.closing import close
+from preflight.measure.closing import end_workers, worker_pids
 from preflight.measure.dataset import EndlessShuffle
 from preflight.measure.stage_rates import cut_arrivals, rate_of_blocks
 from preflight.measure.stage_timing import StageFailed
-from preflight.measure.stages import Share, cpu_note
+from preflight.measure.stages import Share, cpu_note, one
 from preflight.measure.stopping import FEWEST_BLOCKS
 from preflight.model import Stage
 
@@ -46,7 +46,12 @@ class Ready(Dataset[Any]):
 
 
 def transport(
-    loader: DataLoader[Any], item: Any, share: Share, stats: Stats, machine: Root
+    loader: DataLoader[Any],
+    item: Any,
+    share: Share,
+    stats: Stats,
+    machine: Root,
+    samples_in: Callable[[Any], int] = one,
 ) -> Stage:
     """Measure a loader with the settings of `loader`, whose own workers have ended, for `item`.
 
@@ -55,16 +60,23 @@ def transport(
     meanwhile is added again, as x (1 - f). Memory bandwidth that ranks share is not in it. Call it
     in the main thread.
 
+    Args:
+        loader: settings.
+        item: what its data set returns.
+        share: the CPUs.
+        stats: for how long.
+        machine: for who used the CPUs meanwhile.
+        samples_in: samples in what the data set returns, where torch makes no batches of it.
+
     Raises:
         StageFailed: no batch in START_S, or too few to tell.
         Exception: what the loader or a worker raised.
     """
-    batch = _samples_in_a_batch(loader)
-    iterator = iter(_like(loader, Ready(item), batch))
-    workers = getattr(iterator, "_workers", ())
-    pids = [os.getpid(), *(worker.pid for worker in workers)]
-    meter = LoadMeter(machine, machine.affinity(), lambda: pids)
-    consumer = _Consumer(iterator)
+    batch, before = _samples_in_a_batch(loader, item, samples_in), worker_pids()
+    batches = iter(_like(loader, Ready(item), batch))
+    workers = worker_pids() - before
+    meter = LoadMeter(machine, machine.affinity(), lambda: {os.getpid(), *workers})
+    consumer = _Consumer(batches)
     try:
         consumer.wait(2 * loader.num_workers + 1, 0.0, START_S, stats.stage_s)
         start, first = meter.read(time.monotonic()), len(consumer.arrivals_s) - 1
@@ -72,7 +84,7 @@ def transport(
         end, arrivals_s = meter.read(time.monotonic()), consumer.arrivals_s[first:]
     finally:
         consumer.stop()
-        close(iterator)
+        end_workers(workers)
     xs = cut_arrivals(arrivals_s, batch, loader.num_workers)
     if not xs:
         waited = _LONGEST * stats.stage_s
@@ -117,11 +129,14 @@ def _like(loader: DataLoader[Any], dataset: Dataset[Any], batch: int) -> DataLoa
     )
 
 
-def _samples_in_a_batch(loader: DataLoader[Any]) -> int:
-    """A loader that does not batch hands over items, each of which counts as a sample."""
+def _samples_in_a_batch(
+    loader: DataLoader[Any], item: Any, samples_in: Callable[[Any], int]
+) -> int:
     if loader.batch_size is not None:
         return loader.batch_size
-    return 1 if loader.batch_sampler is None else len(next(iter(loader.batch_sampler)))
+    if loader.batch_sampler is None:
+        return samples_in(item)
+    return len(next(iter(loader.batch_sampler)))
 
 
 class _Consumer:

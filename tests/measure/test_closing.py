@@ -8,21 +8,23 @@ import time
 from typing import Any
 
 import pytest
+from torch import multiprocessing
 from torch.utils.data import DataLoader, Dataset
 
-from preflight.measure.closing import close
+from preflight.measure.closing import end_workers, worker_pids
 
 pytestmark = pytest.mark.timeout(60)
 
 
 class Numbers(Dataset[int]):
-    """Number 8 and up never come."""
+    """Number 8 and up never come, and do not let themselves be terminated."""
 
     def __len__(self) -> int:
         return 100
 
     def __getitem__(self, index: int) -> int:
         if index >= 8:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(300)
         return index
 
@@ -32,47 +34,61 @@ def loader(**settings: Any) -> DataLoader[int]:
     return DataLoader(Numbers(), **{**usual, **settings})
 
 
-def test_idle_workers_end() -> None:
-    iterator: Any = iter(loader(sampler=range(8)))
-    assert len(list(zip(range(4), iterator, strict=True))) == 4
-    workers = iterator._workers
-    assert all(worker.is_alive() for worker in workers)
-    assert close(iterator)
+def processes() -> list[Any]:
+    return list(multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_idle_workers_end(persistent: bool) -> None:
+    batches: Any = iter(loader(sampler=range(8), persistent_workers=persistent))
+    assert next(batches).tolist() == [0, 1]
+    workers = processes()
+    assert len(workers) == 2
+    assert end_workers(worker_pids())
     assert not any(worker.is_alive() for worker in workers)
-    assert [worker.exitcode for worker in workers] == [0, 0]  # asked, not killed
+    del batches  # torch's own end, which has to bear with it
 
 
 def test_workers_that_are_stuck_are_killed_and_nothing_is_raised() -> None:
-    iterator: Any = iter(loader())
-    assert next(iterator).tolist() == [0, 1]
+    stuck: Any = iter(loader())
+    assert next(stuck).tolist() == [0, 1]
     errors: list[BaseException] = []
 
     def drain() -> None:
         try:
-            for _ in iterator:
+            for _ in stuck:
                 pass
         except BaseException as error:
             errors.append(error)
 
-    threading.Thread(target=drain, daemon=True).start()
+    drained = threading.Thread(target=drain, daemon=True)
+    drained.start()
     time.sleep(0.3)  # until both workers are at a sample that never comes
-    workers, heard = iterator._workers, signal.getsignal(signal.SIGCHLD)
-    assert close(iterator, polite_s=0.2)
+    workers, heard = processes(), signal.getsignal(signal.SIGCHLD)
+    assert end_workers(worker_pids())
     assert [worker.exitcode for worker in workers] == [-signal.SIGKILL] * 2
     assert signal.getsignal(signal.SIGCHLD) is heard
-    time.sleep(0.1)  # torch's handler would raise here
-
     again: Any = iter(loader(sampler=range(8)))
     assert len(list(again)) == 4
-    assert close(again)
+    assert end_workers(worker_pids())
+    drained.join(20)
+    assert not drained.is_alive() and "exited unexpectedly" in str(errors)
 
 
-def test_a_loader_without_workers_has_nothing_to_end() -> None:
-    assert close(iter(loader(num_workers=0, persistent_workers=False)))
+def test_other_processes_are_left_alone() -> None:
+    helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
+    helper.start()
+    before = worker_pids()
+    batches: Any = iter(loader(sampler=range(8)))
+    next(batches)
+    try:
+        assert end_workers(worker_pids() - before)
+        assert processes() == [helper]
+    finally:
+        helper.kill()
+        helper.join()
 
 
-def test_closing_twice_is_closing_once() -> None:
-    iterator: Any = iter(loader(sampler=range(8)))
-    next(iterator)
-    assert close(iterator)
-    assert close(iterator)
+def test_nothing_to_end() -> None:
+    iter(loader(num_workers=0, persistent_workers=False))
+    assert end_workers([]) and end_workers([1])

@@ -7,16 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from preflight.data.generated import Generated, generate
 from preflight.job import Sample, Stats
 from preflight.machine.root import host
-from preflight.measure import stages
+from preflight.measure import stages, timed_stages
 from preflight.measure.dataset import SampleDataset
 from preflight.measure.stage_timing import StageFailed
 from preflight.measure.stages import Share, Tried, tried
@@ -92,8 +92,9 @@ class Streamed(IterableDataset[int]):
             yield item
 
 
-def own(dataset: Any, share: Share = ONE, stats: Stats = STATS) -> Stage:
-    return stages.own_dataset(dataset, 8, share, stats, host())
+def own(dataset: Any, share: Share = ONE, stats: Stats = STATS, **settings: Any) -> Stage:
+    loader = DataLoader(dataset, **{"batch_size": 8, **settings})
+    return timed_stages.own_dataset(loader, share, stats, host())
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def photos() -> Generated:
 
 
 def test_decode_costs_what_the_loaders_own_code_costs(photos: Generated) -> None:
-    stage = stages.decode(photos, JPEG, 1, ONE, STATS)
+    stage = timed_stages.decode(photos, JPEG, 1, ONE, STATS)
     dataset, began_s = SampleDataset(photos, JPEG, 1), time.thread_time()
     for _ in range(10):
         for index in range(len(photos)):
@@ -127,28 +128,28 @@ def test_decode_costs_what_the_loaders_own_code_costs(photos: Generated) -> None
     ],
 )
 def test_a_rank_has_its_part_of_the_cpus(photos: Generated, share: Share, cpus: float) -> None:
-    stage = stages.decode(photos, JPEG, 1, share, STATS)
+    stage = timed_stages.decode(photos, JPEG, 1, share, STATS)
     assert stage.cpu_ms_per_sample is not None
     expected = cpus * 1e3 / stage.cpu_ms_per_sample
     assert stage.samples_per_s.value == pytest.approx(expected, rel=0.01)
 
 
 def test_raw_bytes_are_decoded_too() -> None:
-    stage = stages.decode(generate(RAW, 1, None), RAW, 1, ONE, STATS)
+    stage = timed_stages.decode(generate(RAW, 1, None), RAW, 1, ONE, STATS)
     assert stage.samples_per_s.value > 1_000
     sound(stage)
 
 
 def test_decode_takes_others_for_corrupt_samples(photos: Generated) -> None:
     mixed = Generated((*photos.contents, b"\xff\xd8 not an image"))
-    sound(stages.decode(mixed, JPEG, 1, ONE, STATS))
+    sound(timed_stages.decode(mixed, JPEG, 1, ONE, STATS))
 
 
 def test_one_stage_that_raises_leaves_the_others(photos: Generated) -> None:
     broken = Generated((b"broken",) * 20)
     seen = [
-        tried("decode", lambda: stages.decode(broken, JPEG, 1, ONE, SHORT)),
-        tried("decode", lambda: stages.decode(photos, JPEG, 1, ONE, SHORT)),
+        tried("decode", lambda: timed_stages.decode(broken, JPEG, 1, ONE, SHORT)),
+        tried("decode", lambda: timed_stages.decode(photos, JPEG, 1, ONE, SHORT)),
         tried("copy", lambda: stages.copy(None, "GPU 0", 1000)),
     ]
     assert seen[0].stage is None
@@ -175,7 +176,7 @@ class Vanished(Generated):
 
 
 def test_files_that_went_away_are_a_reason() -> None:
-    seen = tried("decode", lambda: stages.decode(Vanished((b"x",) * 4), JPEG, 1, ONE, SHORT))
+    seen = tried("decode", lambda: timed_stages.decode(Vanished((b"x",) * 4), JPEG, 1, ONE, SHORT))
     assert seen.reason is not None
     assert seen.reason.startswith("no sample could be read: ") and "one.jpg" in seen.reason
 
@@ -189,11 +190,11 @@ def test_only_so_many_bytes_are_kept(photos: Generated, monkeypatch: pytest.Monk
             return super().fetch(index)
 
     source = Counting(photos.contents * 10)
-    stages.decode(source, JPEG, 1, ONE, SHORT)
+    timed_stages.decode(source, JPEG, 1, ONE, SHORT)
     assert len(set(fetched)) == len(fetched) == 32
     fetched.clear()
-    monkeypatch.setattr(stages, "_KEPT_BYTES", 70_000)
-    stages.decode(source, JPEG, 1, ONE, SHORT)
+    monkeypatch.setattr(timed_stages, "_KEPT_BYTES", 70_000)
+    timed_stages.decode(source, JPEG, 1, ONE, SHORT)
     assert len(fetched) == 3
 
 
@@ -214,6 +215,29 @@ def test_a_data_set_that_waits_is_bound_by_its_workers() -> None:
 
 def test_a_data_set_that_loads_batches_is_asked_for_batches() -> None:
     stage = own(Batched())
+    assert stage.cpu_ms_per_sample is not None and roughly(stage.cpu_ms_per_sample, 0.5)
+
+
+def test_indices_are_those_of_the_loaders_own_sampler() -> None:
+    asked: list[int] = []
+
+    class Asked(Busy):
+        def __getitem__(self, index: int) -> int:
+            asked.append(index)
+            return super().__getitem__(index)
+
+    own(Asked(), stats=SHORT, batch_sampler=[[7, 3], [5]], batch_size=1)
+    assert asked[:7] == [7, 3, 5, 7, 3, 5, 7]
+
+
+def test_a_data_set_that_makes_batches_says_how_large_they_are() -> None:
+    class Whole(Busy):
+        def __getitem__(self, index: int) -> Any:
+            burn(0.004)
+            return [0] * 8
+
+    loader = DataLoader(Whole(), batch_size=None)
+    stage = timed_stages.own_dataset(loader, ONE, STATS, host(), samples_in=len)
     assert stage.cpu_ms_per_sample is not None and roughly(stage.cpu_ms_per_sample, 0.5)
 
 
@@ -268,17 +292,17 @@ def test_one_slow_sample_has_a_rate_without_an_interval() -> None:
 
 def test_files_that_were_just_written_are_fetched_from_the_page_cache(tmp_path: Path) -> None:
     source = generate(RAW, 1, str(tmp_path))
-    stage = stages.fetch_generated(source, ONE, STATS)
+    stage = timed_stages.fetch_generated(source, ONE, STATS)
     assert stage.name == "fetch" and stage.note == "page cache"
     assert stage.samples_per_s.value > 1_000
     sound(stage)
     os.unlink(source.name(0))
-    seen = tried("fetch", lambda: stages.fetch_generated(source, ONE, SHORT))
+    seen = tried("fetch", lambda: timed_stages.fetch_generated(source, ONE, SHORT))
     assert seen.reason is not None and seen.reason.startswith("FileNotFoundError: ")
 
 
 def test_samples_in_memory_are_not_fetched(photos: Generated) -> None:
-    seen = tried("fetch", lambda: stages.fetch_generated(photos, ONE, SHORT))
+    seen = tried("fetch", lambda: timed_stages.fetch_generated(photos, ONE, SHORT))
     assert seen.reason == "the generated samples lie in memory: nothing is fetched"
 
 
@@ -289,15 +313,42 @@ def gb_per_s(value: float) -> Rate:
     )  # fmt: skip
 
 
-class Reads(NamedTuple):
-    samples_per_s: Rate
-    note: str | None
-
-
-def test_the_storages_own_measurement_is_a_stage() -> None:
+def storage(**changes: Any) -> dict[str, Any]:
     rate = gb_per_s(9800.0).model_copy(update={"unit": "samples/s"})
-    stage = stages.fetch(Reads(rate, "first touch"))
-    assert (stage.name, stage.samples_per_s, stage.note) == ("fetch", rate, "first touch")
+    return {
+        "first_touch_samples_per_s": rate.model_dump(mode="json"), "cache_state": "cold",
+        "cpu_ms_per_sample": 0.05, "paced_samples_per_s": None, **changes,
+    }  # fmt: skip
+
+
+def test_a_ranks_part_of_what_the_storage_gave() -> None:
+    stage = stages.fetch(storage(), ranks=4)
+    assert stage is not None and stage.name == "fetch"
+    rate = stage.samples_per_s
+    assert (rate.value, rate.low, rate.high, rate.samples) == (2450.0, 2449.8, 2450.2, (2450.0,))
+    assert stage.cpu_ms_per_sample == 0.05
+
+
+@pytest.mark.parametrize(
+    ("state", "note"),
+    [("cold", "first touch"), ("cached", "page cache"), ("memory", "memory"),
+     ("unknown", "first touch or cache: unknown"), (None, None)],
+)  # fmt: skip
+def test_where_the_bytes_came_from(state: str | None, note: str | None) -> None:
+    stage = stages.fetch(storage(cache_state=state), ranks=1)
+    assert stage is not None and stage.note == note
+
+
+def test_reads_that_were_held_to_a_pace_are_no_rate() -> None:
+    seen = tried("fetch", lambda: stages.fetch(storage(paced_samples_per_s=10_000.0), ranks=1))
+    assert seen.stage is None and seen.reason is not None and "held to 10,000/s" in seen.reason
+    # Slower than the pace: that is the storage's own rate.
+    assert stages.fetch(storage(paced_samples_per_s=20_000.0), ranks=1) is not None
+
+
+def test_without_the_storage_check_there_is_no_fetch() -> None:
+    assert stages.fetch(None, ranks=1) is None
+    assert stages.fetch(storage(first_touch_samples_per_s=None), ranks=1) is None
 
 
 def test_the_copy_is_that_of_this_ranks_own_gpu() -> None:

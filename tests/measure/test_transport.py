@@ -109,6 +109,13 @@ def test_a_loader_that_does_not_batch_hands_over_items() -> None:
     assert 50 < stage.samples_per_s.value < 200
 
 
+def test_an_item_may_hold_more_samples_than_one() -> None:
+    settings = {"batch_size": None, "collate_fn": slow_conversion, "num_workers": 2}
+    loader = DataLoader(Untouchable(), **settings)
+    stage = transport(loader, [ITEM] * 8, SHARE, STATS, host(), samples_in=len)
+    assert 400 < stage.samples_per_s.value < 1600
+
+
 def test_a_batch_sampler_says_how_large_a_batch_is() -> None:
     batches = [[0, 1, 2, 3]] * 5
     stage = measured(
