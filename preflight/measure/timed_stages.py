@@ -111,6 +111,23 @@ def own_dataset(
     )
 
 
+def first_item(loader: DataLoader[Any], stats: Stats) -> Any:
+    """Something that the data set returns. Raises as `own_dataset` does."""
+
+    def work() -> Any:
+        torch.set_num_threads(1)
+        dataset: Any = loader.dataset
+        if isinstance(dataset, IterableDataset):
+            return next(_for_ever(dataset))
+        indices = next(_for_ever(loader.batch_sampler or loader.sampler))
+        if loader.batch_sampler is None:
+            return dataset[indices]
+        together = getattr(dataset, "__getitems__", None)
+        return together(indices)[0] if together else dataset[indices[0]]
+
+    return within(stats, work)
+
+
 def _cpu_stage(
     name: Literal["fetch", "decode"],
     spent: Sequence[Block],
