@@ -1,4 +1,4 @@
-"""The CI templates by the engines' published schemas and by linters that are not ours, all offline.
+"""CI templates and Compose file by the engines' published schemas and linters not ours, offline.
 
 GitHub's two files are laid out as a repository would have them, for actionlint to see both.
 """
@@ -30,6 +30,7 @@ from tests.ci.templates import (
 pytestmark = pytest.mark.timeout(60)
 
 FILES = [ACTION, WORKFLOW, GITLAB]
+COMPOSE = CI.parent / "docker-compose.yml"
 YAMLLINT = Path(__file__).with_name("yamllint.yaml")
 
 
@@ -84,6 +85,7 @@ jobs:
         ("vendor.github-workflows", WORKFLOW),
         ("custom.github-workflows-require-timeout", WORKFLOW),
         ("vendor.gitlab-ci", GITLAB),
+        ("vendor.compose-spec", COMPOSE),
     ],
 )
 def test_schema(schema: str, path: Path) -> None:
@@ -120,7 +122,7 @@ def test_zizmor(repository: Path, persona: str, name: str) -> None:
 
 
 def test_yamllint() -> None:
-    lint("yamllint", "--strict", "-c", YAMLLINT, *FILES)
+    lint("yamllint", "--strict", "-c", YAMLLINT, *FILES, COMPOSE)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,17 @@ def test_a_wrong_option(gate: Gate, options: tuple[str, ...], words: str) -> Non
         assert ran.report["results"] == []
 
 
+@pytest.mark.parametrize("told_by", ["flag", "environment"])
+def test_a_misspelt_command_leaves_no_older_pass_behind(gate: Gate, told_by: str) -> None:
+    assert gate.run("run", "--thresholds=cpu", "--check=limits").report["exit_code"] in (0, 1)
+    flag = told_by == "flag"
+    env = {} if flag else {"PREFLIGHT_REPORT_DIR": str(gate.reports)}
+    ran = gate.run("rnu", "--thresholds=cpu", standin="log", reports=flag, env=env)
+    assert_refused(gate, ran, "rnu")
+    assert_one_verdict(ran, 2)
+    assert "rnu" in ran.report["reason"]
+
+
 def test_a_threshold_file_that_cannot_be_read_is_named(gate: Gate) -> None:
     (gate.folder / "site.yaml").mkdir()
     assert_refused(gate, gate.run("run", "--thresholds=site.yaml", standin="log"), "site.yaml")

@@ -109,8 +109,7 @@ def test_the_exit_code_is_the_gates(engine: Engine, tmp_path: Path, arguments, c
     assert said in (ran.stderr if code == 2 else ran.verdict)
     if code == 2:
         assert len(ran.stderr.splitlines()) == 1
-    if arguments != ("rnu",):
-        assert ran.report["exit_code"] == code
+    assert ran.report["exit_code"] == code
 
 
 def test_stopped_it_writes_its_reports_and_says_143(engine: Engine, tmp_path: Path):
