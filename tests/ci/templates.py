@@ -133,12 +133,8 @@ class Node:
                 "PREFLIGHT_DATA": "",
             } | environment  # fmt: skip
         elif engine.startswith("gitlab"):
-            # GitLab's runner: errexit, and the whole script in one eval that reads nothing.
-            shell = engine.split()[1]
             path.write_text(script or "\n".join(gitlab()[".preflight"]["script"]))
-            pipefail = " -o pipefail" if shell == "bash" else ""
-            command = [shell, "-c", ': | eval "$(cat "$1")"', shell, str(path)]
-            command[1:1] = ["-e", *pipefail.split()]
+            command = gitlab_command(engine.split()[1], str(path))
         else:
             path.write_text(script or jenkins_script())
             command = ["sh", "-xe", str(path)]
@@ -165,6 +161,29 @@ def read(path: Path) -> dict[str, Any]:
 def gitlab() -> dict[str, Any]:
     """The GitLab template."""
     return read(GITLAB)
+
+
+class Resolving(yaml.SafeLoader):
+    """Reads GitLab's `!reference [job, key]` as what it is."""
+
+
+Resolving.add_constructor(
+    "!reference", lambda loader, node: ("reference", *loader.construct_sequence(node))
+)
+
+
+def gitlab_script(example: str, job: str = "train") -> str:
+    """The script of a job that includes the template, whole."""
+    lines: list[str] = []
+    for line in yaml.load(example, Resolving)[job]["script"]:
+        lines += gitlab()[line[1]][line[2]] if isinstance(line, tuple) else [line]
+    return "\n".join(lines)
+
+
+def gitlab_command(shell: str, script: str) -> list[str]:
+    """How GitLab's runner starts a script: errexit, in one eval that reads nothing."""
+    pipefail = ("-o", "pipefail") if shell == "bash" else ()
+    return [shell, "-e", *pipefail, "-c", ': | eval "$(cat "$1")"', shell, script]
 
 
 def github_script() -> str:

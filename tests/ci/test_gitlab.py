@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.ci.templates import Node, gitlab, readme_blocks
-
-
-class Resolving(yaml.SafeLoader):
-    """Reads GitLab's `!reference [job, key]` as what it is."""
-
-
-Resolving.add_constructor(
-    "!reference", lambda loader, node: ("reference", *loader.construct_sequence(node))
-)
-
-
-def jobs(text: str) -> dict[str, Any]:
-    loaded = yaml.load(text, Resolving)
-    assert isinstance(loaded, dict)
-    return loaded
+from tests.ci.templates import Node, gitlab, gitlab_script, readme_blocks
 
 
 def test_gitlab_limits_time_and_keeps_the_report() -> None:
@@ -40,15 +23,9 @@ def test_gitlab_limits_time_and_keeps_the_report() -> None:
 @pytest.mark.parametrize(("code", "trains"), [(0, True), (1, False), (3, False)])
 def test_readme_example_trains_only_after_a_pass(tmp_path: Path, code: int, trains: bool) -> None:
     (example,) = [block for block in readme_blocks("yaml") if "include" in block]
-    lines: list[str] = []
-    for line in jobs(example)["train"]["script"]:
-        if isinstance(line, tuple):
-            lines += gitlab()[line[1]][line[2]]
-        else:
-            lines.append(line)
     node = Node(tmp_path / "node")
     (node.folder / "bin" / "python").write_text('#!/bin/sh\necho "trained $1"\n')
     (node.folder / "bin" / "python").chmod(0o755)
-    ended = node.run("gitlab bash", node.environment(code, True), "\n".join(lines))
+    ended = node.run("gitlab bash", node.environment(code, True), gitlab_script(example))
     assert ended.code == code
     assert ("trained train.py" in ended.output) == trains

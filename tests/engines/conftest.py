@@ -14,7 +14,7 @@ import pytest
 
 from tests.engines import engine as engines
 from tests.engines import standin_base
-from tests.engines.engine import BASE, Engine, Missing
+from tests.engines.engine import Daemon, Engine, Missing
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +45,8 @@ def podman(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """docker(*arguments); its base is closed to pip, as a distribution's is."""
+def docker_daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """A docker daemon; its base is closed to pip, as a distribution's is."""
     folder = Path(tempfile.mkdtemp(prefix="pf-docker-"))
     try:
         daemon = engines.docker(folder)
@@ -57,15 +57,15 @@ def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
         root: Path = request.getfixturevalue("base_root")
         with standin_base.externally_managed(root):
             daemon.engine.import_base(root)
-        yield daemon.engine
+        yield daemon
     finally:
         daemon.end()
 
 
 @pytest.fixture(scope="session")
-def base_image(podman: Engine) -> str:
-    """The stand-in for pytorch/pytorch, in both engines."""
-    return BASE
+def docker(docker_daemon: Daemon) -> Engine:
+    """docker(*arguments)."""
+    return docker_daemon.engine
 
 
 @pytest.fixture(scope="session")

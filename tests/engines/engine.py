@@ -1,19 +1,22 @@
 """Container engines of our own: podman with its own storage, a docker daemon on its own socket.
 
 Both start from one folder, build the real Dockerfile on the stand-in base, and leave nothing.
+Packages, also Slurm's, are installed here, by one test process at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +29,7 @@ PACKAGES = {
     "podman": "podman runc catatonit netavark aardvark-dns uidmap iptables nftables busybox-static",
     "docker": "docker.io iptables busybox-static",
     "compose": "docker-compose",
+    "slurm": "slurm-wlm munge",
 }
 _NEWER_DEBIAN = {"docker": "docker-cli docker-buildx"}  # where docker.io is the daemon alone
 _BUILD_LIMIT_S = 300.0
@@ -98,13 +102,15 @@ def install(engine: str) -> None:
     if os.geteuid() != 0:
         raise Missing(f"{engine} needs root here")
     packages = PACKAGES[engine].split()
-    if _installed(packages):
-        return
-    with contextlib.suppress(OSError):
-        _apt("update")
-        more = _NEWER_DEBIAN.get(engine, "").split()
-        packages += [name for name in more if _known(name)]
-        _apt("install", "-y", "--no-install-recommends", *packages)
+    # Beside us another worker may want others; apt-get refuses where it is not alone.
+    with (Path(tempfile.gettempdir()) / "preflight-engine-test.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _installed(packages):
+            return
+        with contextlib.suppress(OSError):
+            _apt("update")
+            more = [name for name in _NEWER_DEBIAN.get(engine, "").split() if _known(name)]
+            _apt("install", "-y", "--no-install-recommends", *packages, *more)
     if not _installed(packages):
         raise Missing(f"could not be installed: {' '.join(packages)}")
 
@@ -138,48 +144,77 @@ def end_podman(engine: Engine, folder: Path) -> None:
 
 @dataclass
 class Daemon:
-    """A docker daemon on a socket of its own."""
+    """A docker daemon on a socket of its own, without the machine's bridge and firewall rules."""
 
-    process: subprocess.Popen[bytes]
-    engine: Engine
     folder: Path
+    engine: Engine = field(init=False)
+    _process: subprocess.Popen[bytes] = field(init=False)
 
-    def end(self) -> None:
-        """Stop it and what it started."""
+    def __post_init__(self) -> None:
+        environment = {**os.environ, "DOCKER_HOST": self._socket, "DOCKER_BUILDKIT": "0"}
+        self.engine = Engine("docker", ("docker",), environment)
+
+    @property
+    def _socket(self) -> str:
+        return f"unix://{self.folder}/docker.sock"
+
+    def start(self, path: str = os.environ["PATH"]) -> None:
+        """Start it, with what it finds on `path`; raises Missing."""
+        with (self.folder / "dockerd.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    "dockerd", "-H", self._socket, "--data-root", str(self.folder / "data"),
+                    "--exec-root", str(self.folder / "exec"), "--pidfile", str(self.folder / "pid"),
+                    "--iptables=false", "--bridge=none",
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": path},
+            )  # fmt: skip
+        try:
+            _wait(lambda: self.engine("version").returncode == 0 or self._ended())
+        except BaseException:
+            self.stop()
+            raise
+        if self._ended():
+            log_text = (self.folder / "dockerd.log").read_text()
+            raise Missing(f"dockerd does not start: {log_text[-500:]}")
+
+    def _ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def stop(self) -> None:
+        """Stop it and what it started; images stay."""
         left = self.engine("ps", "-aq").stdout.split()
         if left:
             self.engine("rm", "-f", *left)
-        self.process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._process.kill()
+            self._process.wait()
+
+    @contextlib.contextmanager
+    def with_programs(self, folder: Path) -> Iterator[None]:
+        """Started anew with a folder first on its PATH, for a while."""
+        self.stop()
+        try:
+            self.start(f"{folder}:{os.environ['PATH']}")
+            yield
+        finally:
+            self.stop()
+            self.start()
+
+    def end(self) -> None:
+        """Stop it, and leave nothing."""
+        self.stop()
         _remove(self.folder)
 
 
 def docker(folder: Path) -> Daemon:
-    """Start a daemon without bridge and firewall rules, which belong to the machine."""
+    """Start a daemon in `folder`; raises Missing."""
     install("docker")
-    socket = f"unix://{folder}/docker.sock"
-    with (folder / "dockerd.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "dockerd", "-H", socket, "--data-root", str(folder / "data"),
-                "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "pid"),
-                "--iptables=false", "--bridge=none",
-            ],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-    environment = {**os.environ, "DOCKER_HOST": socket, "DOCKER_BUILDKIT": "0"}
-    daemon = Daemon(process, Engine("docker", ("docker",), environment), folder)
-    try:
-        _wait(lambda: daemon.engine("version").returncode == 0 or process.poll() is not None)
-    except BaseException:
-        daemon.end()
-        raise
-    if process.poll() is not None:
-        raise Missing(f"dockerd does not start: {(folder / 'dockerd.log').read_text()[-500:]}")
+    daemon = Daemon(folder)
+    daemon.start()
     return daemon
 
 
@@ -203,7 +238,8 @@ def _known(package: str) -> bool:
 
 def _apt(*arguments: str) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "-qq", *arguments], env=environment, capture_output=True)
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments]
+    subprocess.run(command, env=environment, capture_output=True)
 
 
 def _remove(folder: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.command.running import wait_until
+from tests.engines.engine import Missing, install
 
 SCRIPTS = Path(__file__).parents[2] / "ci" / "slurm"
 NODES = ("n1", "n2")
@@ -28,7 +29,6 @@ NAMES = ("n3", "n4")
 """Nodes without a slurmd: what carries a reason there counts, and nothing runs."""
 HEALTH_CHECK_S = 3
 
-_DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue")
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -239,21 +239,13 @@ class Cluster:
         return {"PATH": os.environ["PATH"], "SLURM_CONF": str(self.folder / "slurm.conf")}
 
 
-def reason_to_skip() -> str | None:
-    """Why there can be no cluster here."""
-    path = f"{os.environ['PATH']}:{_SBIN}"
-    missing = [name for name in _DAEMONS if shutil.which(name, path=path) is None]
-    if missing:
-        return f"no {', '.join(missing)} here: install slurm-wlm and munge"
-    return None if os.geteuid() == 0 else "Slurm's daemons need root"
-
-
 @pytest.fixture(scope="module")
 def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster for all tests of a file."""
-    reason = reason_to_skip()
-    if reason:
-        pytest.skip(reason)
+    try:
+        install("slurm")
+    except Missing as why:
+        pytest.skip(str(why))
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         cluster.start()
