@@ -17,6 +17,25 @@ from tests.engines import standin_base
 from tests.engines.engine import Daemon, Engine, Missing
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With workers (--dist loadgroup) each engine is in one of them, and started once."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(_engine_of(item)))
+
+
+def _engine_of(item: pytest.Item) -> str:
+    if isinstance(item, pytest.Function):
+        if hasattr(item, "callspec") and "engine" in item.callspec.params:
+            return str(item.callspec.params["engine"])
+        if "cluster" in item.fixturenames:
+            return "slurm"
+        if "docker_daemon" in item.fixturenames:
+            return "docker"
+    return "podman"
+
+
 @pytest.fixture(scope="session")
 def base_root() -> Iterator[Path]:
     """The stand-in base as a folder. Beside the installation, for hard links."""

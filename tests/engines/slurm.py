@@ -64,6 +64,13 @@ class Cluster:
         where = [f"--output={self.log}/%j.out", f"--chdir={self.folder}"]
         return self.ask("sbatch", "--parsable", *where, *options, str(script), **environment)
 
+    def srun(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a step in an allocation of its own, to its end."""
+        return subprocess.run(
+            ["srun", *words], env=self._environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
     def output(self, job: str) -> str:
         """What a job has printed so far."""
         file = self.log / f"{job}.out"

@@ -173,3 +173,28 @@ def test_training_starts_when_every_node_passed(cluster: Cluster, tmp_path: Path
         assert cluster.job(job)["ExitCode"] == "1:0" and not trained
         assert any(line.startswith("FAIL node n2: shm") for line in lines)
         assert any(line.startswith("PASS node n1") for line in lines)
+
+
+@pytest.mark.parametrize("passes", [True, False], ids=["pass", "fail"])
+def test_srun_starts_every_task_after_one_gate_per_node(cluster: Cluster, passes: bool):
+    for node in ("n1", "n2"):
+        cluster.on(node, {"PREFLIGHT_GPU": "none"}, WRONG)
+    needs = "0" if passes else "1e6"
+    done = cluster.srun(
+        "--nodes=2", "--ntasks-per-node=2", f"{cluster.folder}/bin/preflight", "run",
+        "--thresholds=cpu", "--check=shm", f"--set=shm.min_free_gib={needs}", "--",
+        "sh", "-c", "echo trained on $SLURMD_NODENAME as $SLURM_LOCALID",
+    )  # fmt: skip
+    lines = sorted(done.stdout.splitlines())
+    trained = [line for line in lines if line.startswith("trained")]
+    gates = [line for line in lines if line.startswith(("PASS node", "FAIL node"))]
+    if passes:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert trained == [f"trained on {node} as {task}" for node in ("n1", "n2") for task in "01"]
+    else:
+        assert done.returncode == 91, done.stdout + done.stderr
+        assert trained == []
+    word = "PASS" if passes else "FAIL"
+    assert [line.partition(":")[0].split()[:3] for line in gates] == [
+        [word, "node", node] for node in ("n1", "n2")
+    ]
