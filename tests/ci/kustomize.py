@@ -6,6 +6,7 @@ them is tested where kubectl is installed.
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ def build(folder: Path) -> list[dict[str, Any]]:
         assert component["kind"] == "Component" and set(component) <= _KEYS
         _transform(built, component, folder / name)
     return built
+
+
+def name_images(common: Path, *images: str) -> None:
+    """Change the images' names in a copy of common/kustomization.yaml: ours, then training's."""
+    text = common.read_text("utf-8")
+    (was,) = documents(common)
+    for entry, image in zip(was["images"], images, strict=True):
+        old_name, old_tag = re.escape(entry["newName"]), re.escape(entry["newTag"])
+        name, _, tag = image.rpartition(":")
+        text, count = re.subn(
+            rf'newName: {old_name}\n    newTag: "?{old_tag}"?\n',
+            f'newName: {name}\n    newTag: "{tag}"\n', text,
+        )  # fmt: skip
+        assert count == 1
+    common.write_text(text, "utf-8")
 
 
 def _transform(built: list[dict[str, Any]], plan: dict[str, Any], folder: Path) -> None:

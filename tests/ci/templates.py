@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ WORKFLOW = CI / "github" / "preflight.yml"
 GITLAB = CI / "gitlab" / "preflight.gitlab-ci.yml"
 JENKINSFILE = CI / "jenkins" / "Jenkinsfile"
 README = CI / "README.md"
+_JENKINS = Path(__file__).with_name("jenkins.groovy")
 
 # Exits as told and leaves the reports it is told to, in the folder that the template names.
 PREFLIGHT = r"""#!/bin/sh
@@ -197,6 +200,19 @@ def jenkins_script() -> str:
     (script,) = JENKINSFILE.read_text().split("'''")[1::2]
     assert "\\" not in script, "Groovy reads a backslash itself"
     return script
+
+
+def jenkins_builds(jenkinsfile: Path, nodes: list[Node]) -> list[dict[str, Any]]:
+    """What a build came to on each node, which has its environment.json: one Java for all."""
+    java = shutil.which("java")
+    assert java is not None
+    done = subprocess.run(
+        ["groovy", _JENKINS, jenkinsfile, *(node.folder for node in nodes)],
+        env=os.environ | {"JAVA_HOME": str(Path(java).resolve().parents[1])},
+        capture_output=True, text=True, timeout=80,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def readme_blocks(language: str) -> list[str]:

@@ -8,21 +8,17 @@ of a Jenkins: Declarative's own validation, the sandbox, the docker agent, the r
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ci.templates import JENKINSFILE, Node
+from tests.ci.templates import JENKINSFILE, Node, jenkins_builds
 
 pytestmark = [
     pytest.mark.timeout(90),
     pytest.mark.skipif(shutil.which("groovy") is None, reason="Debian's groovy is not installed"),
 ]
-HARNESS = Path(__file__).with_name("jenkins.groovy")
 
 # exit code of preflight, a report -> result of the build, what its log has to say
 CASES = {
@@ -47,16 +43,8 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, bool], d
         node = Node(tmp_path_factory.mktemp("node") / "node")
         environment = node.environment(code, report)
         (node.folder / "environment.json").write_text(json.dumps(environment))
-        nodes.append(str(node.folder))
-    java = shutil.which("java")
-    assert java is not None
-    home = {"JAVA_HOME": str(Path(java).resolve().parents[1])}
-    done = subprocess.run(
-        ["groovy", HARNESS, JENKINSFILE, *nodes],
-        env=os.environ | home, capture_output=True, text=True, timeout=80,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
+        nodes.append(node)
+    return dict(zip(CASES, jenkins_builds(JENKINSFILE, nodes), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -17,6 +17,7 @@ from tests.engines import standin_base
 from tests.engines.engine import Daemon, Engine, Missing
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers name the tests after their groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With workers (--dist loadgroup) each engine is in one of them, and started once."""
     here = Path(__file__).parent
@@ -34,6 +35,14 @@ def _engine_of(item: pytest.Item) -> str:
         if "docker_daemon" in item.fixturenames:
             return "docker"
     return "podman"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What `.ci/run` ends with: how many there were."""
+    counts = {word: len(terminalreporter.stats.get(word, ()))
+              for word in ("passed", "failed", "error", "skipped")}  # fmt: skip
+    said = ", ".join(f"{count} {word}" for word, count in counts.items())
+    terminalreporter.write_line(f"engine tests (podman, docker, Compose, Slurm): {said}")
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,8 @@ class Daemon:
         with (self.folder / "dockerd.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    "dockerd", "-H", self._socket, "--data-root", str(self.folder / "data"),
+                    # An interrupted test process may not come to its fixtures' ends.
+                    "setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self._socket, "--data-root", str(self.folder / "data"),
                     "--exec-root", str(self.folder / "exec"), "--pidfile", str(self.folder / "pid"),
                     "--iptables=false", "--bridge=none",
                 ],

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from tests.ci import templates
+from tests.ci.kustomize import name_images
 from tests.command.images import write_images
 from tests.command.running import read_json
 from tests.engines.containers import HARDENED
@@ -151,15 +152,7 @@ def test_init_container(
 ):
     """Two names change in ci/kubernetes/common, and the thresholds; kubectl.py stands in."""
     common = checkout / "ci/kubernetes/common"
-    named = (common / "kustomization.yaml").read_text()
-    for before, after in (
-        ("newName: ghcr.io/OWNER/preflight\n    newTag: 0.1.0", image),
-        ('newName: ghcr.io/OWNER/training\n    newTag: "1.0"', training_image),
-    ):
-        assert before in named
-        name, _, tag = after.rpartition(":")
-        named = named.replace(before, f'newName: {name}\n    newTag: "{tag}"')
-    (common / "kustomization.yaml").write_text(named)
+    name_images(common / "kustomization.yaml", image, training_image)
     (common / "thresholds.yaml").write_text(yaml.safe_dump(thresholds))
     python = f'PYTHONPATH={REPOSITORY} exec {sys.executable} -m tests.engines.kubectl "$@"'
     program(tmp_path / "programs", "kubectl", python)
