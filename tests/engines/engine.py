@@ -164,7 +164,8 @@ class Daemon:
             self._process = subprocess.Popen(
                 [
                     # An interrupted test process may not come to its fixtures' ends.
-                    "setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self._socket, "--data-root", str(self.folder / "data"),
+                    "setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self._socket,
+                    "--data-root", str(self.folder / "data"),
                     "--exec-root", str(self.folder / "exec"), "--pidfile", str(self.folder / "pid"),
                     "--iptables=false", "--bridge=none",
                 ],
