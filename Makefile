@@ -70,7 +70,7 @@ lock: $(TEST_STAMP)  ## docker/requirements.lock: what the image adds, with hash
 	sh docker/lock.sh $(BIN)/python
 
 engine-test: $(TEST_STAMP)  ## podman, docker, Compose, Slurm: installed and started by the tests (root)
-	$(BIN)/python -m pytest tests/engines -n 2 --dist loadgroup -rs -p no:cacheprovider
+	$(BIN)/python -m pytest tests/engines -n 2 -rs -p no:cacheprovider
 
 dist: $(TEST_STAMP)  ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation

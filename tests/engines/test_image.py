@@ -49,7 +49,7 @@ def test_the_packages_of_the_base_stay_as_they_were(engine: Engine):
     assert in_shell(engine, engine.image(), tree + where) == in_shell(engine, BASE, where)
 
 
-def test_one_of_the_bases_lets_pip_install_nothing(docker: Engine):
+def test_dockers_base_lets_pip_install_nothing(docker: Engine):
     install = "python3 -m pip install --no-index six 2>&1 || :"
     assert "externally-managed-environment" in in_shell(docker, BASE, install)
 
