@@ -79,6 +79,12 @@ class LoadMeter:
         used = [self._processes[pid].cpu_s for pid in pids if pid in self._processes]
         return sum(used) if used else None
 
+    def delay_s(self, pids: Iterable[int]) -> float | None:
+        """How long these could have run and had no CPU; None where it is hidden."""
+        known = [self._processes[pid].delay_s for pid in pids if pid in self._processes]
+        waited = [delay for delay in known if delay is not None]
+        return sum(waited) if waited else None
+
     def _machine(self) -> tuple[float | None, float | None]:
         lines = cpu_ticks(self._root.read_text("/proc/stat"))
         ours = [lines[cpu] for cpu in self._cpus if cpu in lines]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from preflight.checks.contract import Unavailable, Unit
 from preflight.measure.burner import burning
-from preflight.measure.closing import close
+from preflight.measure.closing import end_workers, worker_pids
 from preflight.measure.loader import OpenLoader, open_loader
 from preflight.measure.training_loop import TrainingLoop
 from preflight.measure.watch import Emit, Fields, Watch
@@ -55,7 +55,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
         fields["au_percent"] = _au_percent(unit, loop)
         loop.stop()
-        close(loop.iterator)
+        end_workers(worker_pids())
     return {**fields, **_new_epochs(unit, opened, fields["consumed_samples_per_s"])}
 
 
@@ -94,5 +94,5 @@ def _gap_s(loader: DataLoader[Any]) -> float:
     epoch = iter(loader)
     next(epoch)
     gap_s = time.monotonic() - last
-    close(epoch)
+    end_workers(worker_pids())
     return gap_s

@@ -11,23 +11,27 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from preflight.checks.contract import Unit
-from preflight.checks.dataloader.reading import CpuBudget
 from preflight.machine.cpu import throttling
 from preflight.machine.load import LoadMeter
 from preflight.machine.process_io import read_bytes
 from preflight.measure.blocks import Look
-from preflight.measure.counters import Counters, SlotRecord
-from preflight.measure.stopping import Decision
+from preflight.measure.counters import Counters
+from preflight.measure.model_rate import Spent, budget
+from preflight.measure.stage_rates import rate_of_blocks
+from preflight.measure.stopping import FEWEST_BLOCKS, Decision
 from preflight.measure.window import Progress, Window
+from preflight.model import Rate
 from preflight.roster import Roster, State
 
 _EMIT_EVERY_S = 1.0
 _TIMED_OUT = "DataLoader timed out"
 # Of the check's time limit, which then still has to hold the stages and the end of the workers.
 _WAITING_SHARE = 0.6
+_GONE_LIMIT_S = 5.0
+_POLL_S = 0.05
 
 Fields = dict[str, Any]
 Emit = Callable[[Fields], None]
@@ -80,7 +84,9 @@ class Watch:
         self._throttled = throttling(unit.machine)
         self._budget_bytes = _budget_bytes(unit)
         self._read_at_start: int | None = None
-        self._opened: _Snapshot | None = None
+        self._opened: Spent | None = None
+        self.opened_at_s = self._began
+        """When warm-up was over, by the monotonic clock; before that, when it all began."""
         self._consumer: Consumer
 
     def until_clear(self, consumer: Consumer) -> Fields:
@@ -100,18 +106,13 @@ class Watch:
                 no_batch = True
             decision = None if no_batch else self._window.add(progress)
             if self._opened is None and self._window.opened:
-                self._opened = self._snapshot()
+                self._opened, self.opened_at_s = self._spent(), time.monotonic()
             if no_batch or decision is not None:
                 return {**self._fields(decision), "no_batch": no_batch}
             if progress.look.load.at_s - emitted >= _EMIT_EVERY_S:
                 emitted = progress.look.load.at_s
                 self._emit(self._fields(None))
                 self._unit.progress(self._words(progress))
-
-    @property
-    def opened_at_s(self) -> float:
-        """When warm-up was over, by the monotonic clock; else when it all began."""
-        return self._began if self._opened is None else self._opened.at_s
 
     def for_the_others(self, reached: bool) -> None:
         """Go on loading until every rank knows its rate, or there is no time left for it."""
@@ -122,6 +123,24 @@ class Watch:
             self._unit.progress("loading until the other ranks know their rates")
             time.sleep(self._stats.block_s)
             self._roster.tell(self._state, self._pids())
+
+    def alone(self) -> Rate | None:
+        """The rate now that the other ranks have ended; None where they have not, or too few."""
+        until = time.monotonic() + _GONE_LIMIT_S
+        while not self._roster.others_gone():
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_POLL_S)
+        self._unit.progress("measuring this rank alone")
+        time.sleep(self._stats.block_s)  # batches that were loaded beside the others
+        maker, xs = self._window.new_maker(), []
+        until = time.monotonic() + 2 * self._stats.stage_s
+        while len(xs) < FEWEST_BLOCKS and time.monotonic() < until:
+            block = maker.add(self._progress().look)
+            if block is not None:
+                xs.append(block.x)
+            time.sleep(self._stats.block_s)
+        return rate_of_blocks(xs, self._stats.alpha_pass) if xs else None
 
     def _progress(self) -> Progress:
         slots, batches = self._counters.read(), self._consumer.batches
@@ -183,18 +202,21 @@ class Watch:
             "corrupt_files": tuple(dict.fromkeys(names)),
             "throttled_percent": self._throttled_percent(),
             "load_1m": os.getloadavg()[0],
-            "cpu_budget": self._cpu_budget(),
+            "cpu_budget": None if self._opened is None else budget(self._opened, self._spent()),
             "read_gib": round(self._read_bytes() / 2**30, 3),
         }
 
-    def _snapshot(self) -> _Snapshot:
+    def _spent(self) -> Spent:
         slots = self._counters.read()
         workers = [slot.pid for slot in slots if slot.pid is not None]
-        workers_s, main_s = self._meter.cpu_s(workers), self._meter.cpu_s([os.getpid()])
-        return _Snapshot(time.monotonic(), slots, workers_s, main_s)
-
-    def _cpu_budget(self) -> CpuBudget | None:
-        return None if self._opened is None else _budget(self._opened, self._snapshot())
+        return Spent(
+            samples=sum(slot.finished for slot in slots),
+            getitem_wall_s=sum(slot.getitem_wall_ns for slot in slots) / 1e9,
+            getitem_cpu_s=sum(slot.getitem_cpu_ns for slot in slots) / 1e9,
+            workers_cpu_s=self._meter.cpu_s(workers),
+            workers_delay_s=self._meter.delay_s(workers),
+            main_cpu_s=self._meter.cpu_s([os.getpid()]),
+        )
 
     def _throttled_percent(self) -> float | None:
         now = throttling(self._unit.machine)
@@ -203,35 +225,6 @@ class Watch:
         periods = now.nr_periods - self._throttled.nr_periods
         throttled = now.nr_throttled - self._throttled.nr_throttled
         return round(100 * throttled / periods, 1) if periods > 0 else 0.0
-
-
-class _Snapshot(NamedTuple):
-    """Counters at one moment, of which a budget is the difference of two."""
-
-    at_s: float
-    slots: list[SlotRecord]
-    workers_cpu_s: float | None
-    main_cpu_s: float | None
-
-
-def _budget(start: _Snapshot, end: _Snapshot) -> CpuBudget | None:
-    samples = sum(s.finished for s in end.slots) - sum(s.finished for s in start.slots)
-    if samples <= 0:
-        return None
-    getitem_ns = sum(s.getitem_cpu_ns for s in end.slots)
-    getitem_ns -= sum(s.getitem_cpu_ns for s in start.slots)
-    getitem_ms = getitem_ns / 1e6 / samples
-    workers_ms = _ms(start.workers_cpu_s, end.workers_cpu_s, samples)
-    main_ms = _ms(start.main_cpu_s, end.main_cpu_s, samples)
-    return CpuBudget(
-        getitem_ms=round(getitem_ms, 4),
-        collate_ms=None if workers_ms is None else round(max(0.0, workers_ms - getitem_ms), 4),
-        main_ms=None if main_ms is None else round(main_ms, 4),
-    )
-
-
-def _ms(start_s: float | None, end_s: float | None, samples: int) -> float | None:
-    return None if start_s is None or end_s is None else 1e3 * (end_s - start_s) / samples
 
 
 def _budget_bytes(unit: Unit) -> float:

@@ -48,7 +48,7 @@ class Window:
         self.test = SequentialTest(limit_samples_per_s, stats)
         self._stats, self._cpu, self._main_pid = stats, cpu, main_pid
         self._limit, self._workers, self._in_flight = limit_samples_per_s, workers, in_flight
-        self._maker = self._new_maker()
+        self._maker = self.new_maker()
         self._warm_at: float | None = None
         self._opened: Look | None = None
         self._last: Look | None = None
@@ -72,7 +72,7 @@ class Window:
             return self._missed_by_far(progress)
         if self._opened is None and self._is_warm(progress):
             self._opened = progress.look
-            self._maker = self._new_maker()
+            self._maker = self.new_maker()
         block = self._maker.add(progress.look)
         decision = self.test.add(block) if block and self._opened else None
         if decision is None and progress.budget_spent:
@@ -119,7 +119,8 @@ class Window:
             fields["steal_percent"] = round(100 * stolen, 2)
         return fields
 
-    def _new_maker(self) -> BlockMaker:
+    def new_maker(self) -> BlockMaker:
+        """Cuts looks at this loader into blocks."""
         return BlockMaker(
             cpus=self._cpu.effective, block_s=self._stats.block_s,
             cfs_period_s=self._cpu.period_s, workers=self._workers,
