@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from preflight import __version__, console, exit_code, options
+from preflight.thresholds_cli import thresholds_app
 
 if TYPE_CHECKING:
     from preflight.isolate import Stop
@@ -31,9 +32,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-thresholds_app = typer.Typer(
-    help="List, show and check threshold files.", rich_markup_mode=None, no_args_is_help=True
 )
 app.add_typer(thresholds_app, name="thresholds")
 
@@ -227,54 +225,6 @@ def report(
     options.one_of("--format", format, options.FORMATS)
     drawing = console.table_options(console.colored(no_color), explain) if format == "table" else {}
     return console.page(lambda: pages.saved_report(file, format, drawing))
-
-
-@thresholds_app.command("list")
-def thresholds_list() -> int:
-    """The threshold sets, GPU and workload files that come with preflight."""
-    from preflight import pages
-
-    return console.page(pages.thresholds_list)
-
-
-@thresholds_app.command("show")
-def thresholds_show(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE")] = "default",
-    effective: Annotated[
-        bool, typer.Option("--effective", help="All merged values, each with where it is from.")
-    ] = False,
-    workload: options.Workload = None,
-    gpu: options.Gpu = None,
-    set_: options.Set = None,
-) -> int:
-    """Print a threshold file, or with --effective everything that would apply."""
-    from preflight import pages
-
-    request = options.request(context, name, workload, gpu, set_)
-    return console.page(lambda: pages.thresholds_show(request, effective=effective))
-
-
-@thresholds_app.command("validate")
-def thresholds_validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
-) -> int:
-    """Check threshold files; the first thing wrong in each, with file and line. Exits 2 if any."""
-    from preflight import pages
-
-    good, wrong = pages.thresholds_validate(files)
-    console.write("".join(f"{line}\n" for line in good))
-    for line in wrong:
-        console.complain(line)
-    return exit_code.USAGE if wrong else exit_code.PASS
-
-
-@thresholds_app.command("schema")
-def thresholds_schema() -> int:
-    """The JSON Schema of a threshold file, for editors."""
-    from preflight import pages
-
-    return console.page(pages.thresholds_schema)
 
 
 def _stop_on_signals(stop: Stop) -> None:

@@ -24,6 +24,7 @@ from preflight.settings import (
 )
 from preflight.settings.schema import schema
 from preflight.settings.sections import DERIVED
+from preflight.settings.strict_yaml import MAX_BYTES
 from preflight.settings.tree import SettingsError, did_you_mean
 
 
@@ -125,6 +126,28 @@ def thresholds_validate(files: Sequence[Path]) -> tuple[list[str], list[str]]:
         except SettingsError as error:
             wrong.append(str(error))
     return good, wrong
+
+
+def thresholds_import(file: Path, output: Path | None) -> str:
+    """A workload of DLIO or MLPerf Storage as a site file, or where that was written."""
+    from preflight.settings.dlio import site_file
+
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    text = site_file(data, file.name)
+    if output is None:
+        return text
+    try:
+        with output.open("x", encoding="utf-8") as made:
+            made.write(text)
+    except FileExistsError:
+        raise UsageError(f"{output}: exists: remove it, or name another") from None
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}") from None
+    return f"{output}: written; preflight run --thresholds {output}\n"
 
 
 def thresholds_schema() -> str:

@@ -101,7 +101,10 @@ CHECK = Check(
     reading=DataloaderReading,
     findings={
         "data": "name a folder that holds images and that the node can read (--data)",
-        "demand": "name the GPU (--gpu NAME) or set dataloader.demand_samples_per_s",
+        "demand": (
+            "name the GPU (--gpu NAME) or set dataloader.demand_samples_per_s; a workload file of "
+            "DLIO or MLPerf Storage says it: preflight thresholds import FILE"
+        ),
         "no_batch": "look for a data set that hangs: run it alone with num_workers=0",
         "supply": "give the container more CPUs, or raise loader.num_workers where CPUs are idle",
         "reference": "name the workload (--workload) to have it judged",
