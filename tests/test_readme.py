@@ -57,7 +57,7 @@ def test_commands_exist() -> None:
 
 
 def test_the_threshold_file_of_the_readme_is_a_good_one(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (example,) = re.findall(r"```yaml\n(# site.yaml\n.*?)```", README, re.DOTALL)
     (tmp_path / "site.yaml").write_text(example)
     done = subprocess.run(
         [sys.executable, "-m", "preflight", "thresholds", "validate", str(tmp_path / "site.yaml")],
