@@ -51,7 +51,6 @@ def _one(kind: str, workers: int, ratio: float) -> tuple[float, float]:
     settings = {
         "loader.num_workers": workers, "loader.batch_size": _BATCH, "feed.serial_s": 0,
         "feed.max_epoch_s": 0, "dataloader.demand_samples_per_s": demand,
-        "feed.demand_samples_per_s": demand,
     }  # fmt: skip
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     # Predicting and measuring goes on under the limit, too.

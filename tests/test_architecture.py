@@ -21,7 +21,8 @@ PURE = {
     "checks/dataloader/reading.py", "checks/dataloader/start_up.py",
     "checks/driver_cuda/coverage.py", "checks/driver_cuda/judge.py",
     "checks/driver_cuda/presence.py", "checks/driver_cuda/reading.py",
-    "checks/driver_cuda/versions.py", "checks/gpus/judge.py", "checks/gpus/reading.py",
+    "checks/driver_cuda/versions.py", "checks/feed/judge.py", "checks/feed/prediction.py",
+    "checks/feed/reading.py", "checks/gpus/judge.py", "checks/gpus/reading.py",
     "checks/limits/judge.py", "checks/limits/reading.py", "checks/pinned_copy/cause.py",
     "checks/pinned_copy/fraction.py", "checks/pinned_copy/judge.py",
     "checks/pinned_copy/link.py", "checks/pinned_copy/reading.py", "checks/shm/judge.py",
@@ -29,10 +30,9 @@ PURE = {
     "diagnosis/cuda_codes.py", "diagnosis/data_paths.py", "diagnosis/ends.py",
     "diagnosis/headroom.py", "diagnosis/loader_failures.py", "diagnosis/nvml_codes.py",
     "diagnosis/remedies.py", "ended.py", "exit_code.py", "facts.py", "gpu_facts.py", "job.py",
-    "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/stats.py",
-    "measure/model_rate.py", "measure/stage_rates.py",
-    "measure/stopping.py", "measure/window.py", "model.py", "needs.py", "outcome.py", "plan.py",
-    "settings/sections.py", "settings/tree.py",
+    "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/model_rate.py",
+    "measure/stage_rates.py", "measure/stats.py", "measure/stopping.py", "measure/window.py",
+    "model.py", "needs.py", "outcome.py", "plan.py", "settings/sections.py", "settings/tree.py",
 }  # fmt: skip
 PURE_MODULES = {
     "preflight." + name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")

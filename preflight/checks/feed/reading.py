@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from preflight.checks.contract import Limits, Reading
+from preflight.checks.contract import DemandLimits, Reading
 from preflight.measure.stopping import Block, Decision
 from preflight.model import Rate
 
 
-class FeedLimits(Limits):
+class FeedLimits(DemandLimits):
     """How busy the emulated GPU has to be, and how its steps are."""
 
     min_utilisation_percent: float = Field(gt=0, le=100)
-    demand_samples_per_s: float | None = Field(default=None, gt=0, description="per rank")
-    demand_from: str | None = Field(default=None, description="filled in: set, site or gpu table")
     step_jitter_percent: float = Field(
         ge=0, le=100, description="standard deviation of a step's length"
     )
