@@ -124,7 +124,8 @@ def _note(report: Report) -> str:
         if not touched and not any(one.get("data") for one in supplies):
             notes.append("storage not measured")
         workload = report.settings.values.get("workload")
-        if workload is not None and workload.value == "none":
+        stated = "dataloader.demand_samples_per_s" in report.settings.values
+        if workload is not None and workload.value == "none" and not stated:
             notes.append("no workload named")
         return ", ".join(notes)
     return "" if said in ("FAIL", "UNDECIDED") else f"exit code {report.exit_code}"
