@@ -107,7 +107,7 @@ def _is_cut(arrivals: list[float], xs: list[float], batch: int, each: int) -> bo
 
 def test_batches_that_come_together_do_not_show_as_noise() -> None:
     """Four workers finish at once, every 0.1 s."""
-    arrivals = [0.1 * (n // 4) + 1e-5 * (n % 4) for n in range(241)]
+    arrivals = [0.1 * (n // 4) + 1e-5 * (n % 4) for n in range(271)]
     xs = cut_arrivals(arrivals, 8, 4)
     assert len(xs) == BLOCKS
     assert xs == pytest.approx([0.1 / 32] * BLOCKS)

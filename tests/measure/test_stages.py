@@ -18,7 +18,7 @@ from preflight.job import Sample, Stats
 from preflight.machine.root import host
 from preflight.measure import stages, timed_stages
 from preflight.measure.dataset import SampleDataset
-from preflight.measure.stage_timing import StageFailed
+from preflight.measure.stage_timing import Block, StageFailed, timed
 from preflight.measure.stages import Share, Tried, tried
 from preflight.model import Rate, Stage
 from tests import making
@@ -277,6 +277,46 @@ def test_torch_runs_with_one_thread_as_in_a_worker() -> None:
 
     own(Asking(), stats=SHORT)
     assert threads == {1}
+
+
+def test_what_the_first_samples_cost_beyond_their_own_is_not_counted() -> None:
+    """Three loads set something up; the clock is ours: a second of CPU for each, else a tenth."""
+    loads, cpu_s = 0, 0.0
+
+    def load() -> int:
+        nonlocal loads, cpu_s
+        loads += 1
+        cpu_s += 1.0 if loads <= 3 else 0.1
+        return 1
+
+    blocks = timed(load, SHORT, lambda: cpu_s, warm_up=3)
+    assert [block.cpu_s / block.samples for block in blocks] == pytest.approx([0.1] * len(blocks))
+
+
+def test_decode_warms_up_on_each_of_its_samples(
+    photos: Generated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def spy(*arguments: Any, warm_up: int) -> list[Block]:
+        asked.append(warm_up)
+        return timed(*arguments, warm_up=warm_up)
+
+    monkeypatch.setattr(timed_stages, "timed", spy)
+    timed_stages.decode(photos, JPEG, 1, ONE, SHORT)
+    assert asked == [len(photos)]
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "cpu_s", "delay_s", "wait_s"),
+    [(1.0, 0.2, 0.3, 0.05), (1.0, 0.2, 0.0, 0.08), (1.0, 3.0, 0.0, 0.0), (1.0, 0.9, 0.2, 0.0)],
+)
+def test_waiting_is_neither_on_a_cpu_nor_in_the_queue_for_one(
+    wall_s: float, cpu_s: float, delay_s: float, wait_s: float
+) -> None:
+    spent = Block(10, wall_s, cpu_s, delay_s).costs()
+    assert spent.worker_cpu_s == pytest.approx(cpu_s / 10)
+    assert spent.wait_s == pytest.approx(wait_s)
 
 
 def test_one_slow_sample_has_a_rate_without_an_interval() -> None:
