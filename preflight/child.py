@@ -134,15 +134,18 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
 
 def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
     from preflight.data.image_folder import look
-    from preflight.machine.mounts import writable_at
+    from preflight.machine.mounts import file_system_of, read_mounts, writable_at
     from preflight.machine.root import host
 
     channel.ready()
-    path, writable = request["path"], None
+    path, writable, on = request["path"], None, None
     state = look(path, request["codec"])
     if state == "ok":
-        writable = writable_at(host(), os.path.realpath(path))
-    channel.send("reading", reading={"state": state, "writable_at": writable})
+        real = os.path.realpath(path)
+        writable = writable_at(host(), real)
+        found = file_system_of(read_mounts(host()), real)
+        on = found and found._asdict()
+    channel.send("reading", reading={"state": state, "writable_at": writable, "on": on})
     channel.send("done")
 
 

@@ -171,8 +171,8 @@ def _applies(check: Check[Any, Any], settings: Settings, facts: Facts) -> str:
     if check.id not in settings.limits:
         return "no limits"
     limits, expected = settings.limits[check.id], settings.gpu != "none"
-    reason = why_not(check, limits, facts, gpu_expected=expected)
-    return f"no: {reason}" if reason else "yes"
+    reason = why_not(check, limits, facts, gpu_expected=expected, data=True)
+    return f"no: {reason}" if reason else "with --data" if check.data else "yes"
 
 
 def _flat(tree: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -144,7 +144,10 @@ def make_job(
         num_workers=workers, ranks=ranks, data=data, data_state=data_state,
         gpu_sharing=gpu_sharing, data_writable_at=data_writable_at, seed=seed,
         data_on=data_on, dataset=dataset, explain=explain, max_read_gib=max_read_gib,
-        pace_ratio=pace_ratio if data_on is not None and data_on.kind == "network" else None,
+        # What is beneath an unknown one may be an object store, which others read from too.
+        pace_ratio=pace_ratio
+        if data_on is not None and data_on.kind in ("network", "unknown")
+        else None,
     )  # fmt: skip
 
 
@@ -165,7 +168,7 @@ def make_plan(
         held = limits[check.id]
         if isinstance(held, DemandLimits):
             held = held.at_ranks(job.ranks)
-        skip = why_not(check, held, facts, gpu_expected=gpu_expected)
+        skip = why_not(check, held, facts, gpu_expected=gpu_expected, data=job.data is not None)
         return Planned(check, held, skip, _units(check, job, facts))
 
     planned = tuple(bind(checks[id]) for id in ids)
@@ -173,11 +176,13 @@ def make_plan(
 
 
 def why_not(
-    check: Check[Any, Any], limits: Limits, facts: Facts, *, gpu_expected: bool
+    check: Check[Any, Any], limits: Limits, facts: Facts, *, gpu_expected: bool, data: bool
 ) -> str | None:
     """Why a check does not apply here; None when it does."""
     if check.gpu and not gpu_expected:
         return "no GPU is expected here (gpu: none)"
+    if check.data and not data:
+        return "no data path was named (--data)"
     return check.applies(facts, limits)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 
 from preflight import checks
 from preflight.checks.contract import Unavailable
@@ -16,12 +18,14 @@ from preflight.diagnosis.data_paths import ANSWER_LIMIT_S
 from preflight.facts import Facts
 from preflight.isolate import Stop
 from preflight.isolate import run as run_isolated
-from preflight.job import DataState
+from preflight.job import DataOn, DataState
 from preflight.machine.facts import gather
+from preflight.machine.identity import node
 from preflight.machine.inventory import answered
 from preflight.machine.root import Root
 from preflight.plan import Plan, UsageError, check_ids, make_job, make_plan, select
 from preflight.run_options import Options
+from preflight.seed import seed_of
 from preflight.settings import SHIPPED, Settings, resolve
 from preflight.settings.layers import match_gpu, shipped_layers
 
@@ -39,6 +43,16 @@ _ORDER_OF_MODELS = (
     "CUDA_VISIBLE_DEVICES counts, and the GPUs are of several models: CUDA counts the fastest "
     "first, and here they were counted along the PCI bus; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
 )
+
+
+@dataclass(frozen=True)
+class _FirstLook:
+    """What a child saw of --data."""
+
+    state: DataState | None = None
+    writable_at: str | None = None
+    """Its mount point, where it may be written to."""
+    on: DataOn | None = None
 
 
 class Preparation:
@@ -79,7 +93,7 @@ class Preparation:
 
     def look(self) -> Facts:
         """What is known of data and node; the model of the GPUs may change the settings."""
-        self._data_state, self._data_writable_at = self._look_at_data()
+        self._data = self._look_at_data()
         self._facts = gather(self._machine, self._environ)
         if self.settings.gpu != "none":
             self._progress("inventory", "asking NVML for the GPUs")
@@ -126,9 +140,10 @@ class Preparation:
             sample=settings.sample, loader=settings.loader, stats=settings.stats,
             consumer=settings.consumer,
             workload=None if settings.workload == "none" else settings.workload,
-            facts=self._facts, data=options.data, data_state=self._data_state,
-            gpu_sharing=settings.expect.gpu_sharing, seed=secrets.randbits(32),
-            data_writable_at=self._data_writable_at, explain=options.explain,
+            facts=self._facts, data=options.data, data_state=self._data.state,
+            gpu_sharing=settings.expect.gpu_sharing, seed=self._seed(),
+            data_writable_at=self._data.writable_at, data_on=self._data.on,
+            explain=options.explain,
             max_read_gib=settings.run.max_read_gib, pace_ratio=settings.run.pace_ratio,
         )  # fmt: skip
         return make_plan(
@@ -137,22 +152,23 @@ class Preparation:
             waive=options.waive,
         )  # fmt: skip
 
+    def _seed(self) -> int:
+        boot_id = self._machine.read_text("/proc/sys/kernel/random/boot_id")
+        return seed_of(node(self._machine, self._environ).name, boot_id, time.time_ns())
+
     def _resolve(self, gpu_name: str | None = None) -> None:
         limits = {id: check.limits for id, check in self._known.items()}
         self.settings = resolve(self._options.request, limits, SHIPPED, gpu_name=gpu_name)
 
-    def _look_at_data(self) -> tuple[DataState | None, str | None]:
-        """A first look at --data, by a child: the path may hang.
-
-        Its state, and its mount point where it may be written to.
-        """
+    def _look_at_data(self) -> _FirstLook:
+        """A first look at --data, by a child: the path may hang."""
         path = self._options.data
         if path is None:
             if self.settings.expect.data:
                 raise UsageError(
                     "the thresholds expect a data path (expect.data): name it with --data"
                 )
-            return None, None
+            return _FirstLook()
         ended = run_isolated(
             {
                 "task": "look", "path": path, "codec": self.settings.sample.codec,
@@ -161,7 +177,7 @@ class Preparation:
             timeout_s=ANSWER_LIMIT_S, stop=self._stop,
         )  # fmt: skip
         if ended.kind == "stopped" or (ended.kind == "timeout" and ended.went):
-            return "no_answer", None
+            return _FirstLook("no_answer")
         if ended.kind != "done":
             text = ended.text or f"the process that looks at it gave no answer ({ended.kind})"
             raise Unavailable(f"--data {path} could not be looked at: {text}")
@@ -171,7 +187,10 @@ class Preparation:
                 f"--data {path}: there is no such path; in a container, mount it first "
                 "(docker run -v, volumeMounts)"
             )
-        return state, ended.answer["writable_at"]
+        on = ended.answer["on"]
+        return _FirstLook(
+            state, ended.answer["writable_at"], None if on is None else DataOn.model_validate(on)
+        )
 
 
 def with_gpus(

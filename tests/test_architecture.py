@@ -26,13 +26,15 @@ PURE = {
     "checks/limits/judge.py", "checks/limits/reading.py", "checks/pinned_copy/cause.py",
     "checks/pinned_copy/fraction.py", "checks/pinned_copy/judge.py",
     "checks/pinned_copy/link.py", "checks/pinned_copy/reading.py", "checks/shm/judge.py",
-    "checks/shm/reading.py", "cuda_facts.py", "diagnosis/cuda_circumstances.py",
+    "checks/shm/reading.py", "checks/storage/cause.py", "checks/storage/judge.py",
+    "checks/storage/reading.py", "cuda_facts.py", "diagnosis/cuda_circumstances.py",
     "diagnosis/cuda_codes.py", "diagnosis/data_paths.py", "diagnosis/ends.py",
     "diagnosis/headroom.py", "diagnosis/loader_failures.py", "diagnosis/nvml_codes.py",
     "diagnosis/remedies.py", "ended.py", "exit_code.py", "facts.py", "gpu_facts.py", "job.py",
     "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/model_rate.py",
     "measure/stage_rates.py", "measure/stats.py", "measure/stopping.py", "measure/window.py",
-    "model.py", "needs.py", "outcome.py", "plan.py", "settings/sections.py", "settings/tree.py",
+    "model.py", "needs.py", "outcome.py", "plan.py", "seed.py", "settings/sections.py",
+    "settings/tree.py",
 }  # fmt: skip
 PURE_MODULES = {
     "preflight." + name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
@@ -43,6 +45,7 @@ PURE_MODULES = {
     "preflight.checks.driver_cuda",
     "preflight.checks.gpus",
     "preflight.checks.pinned_copy",
+    "preflight.checks.storage",
     "preflight.diagnosis",
     "preflight.measure",
 }
@@ -137,7 +140,7 @@ def test_reports_know_only_the_records(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_only_a_few_files_start_processes_print_or_exit(name: str) -> None:
-    may_start = {"isolate.py", "deliver.py", "measure/burner.py"}
+    may_start = {"isolate.py", "deliver.py", "measure/burner.py", "measure/reader_set.py"}
     assert "subprocess" not in set(imports(FILES[name])) or name in may_start
     assert "multiprocessing" not in set(imports(FILES[name]))
     called = names_called(FILES[name])

@@ -142,5 +142,7 @@ class Check(Generic[LimitsT, ReadingT]):
     """Whether units measure at the same time, or each alone while the others wait."""
     gpu: bool = False
     """It looks at GPUs: skipped where none is expected (gpu: none), and a hang blames the node."""
+    data: bool = False
+    """It reads the data path and nothing else: skipped where none is named (--data)."""
     isolate: bool = True
     """Run `observe` in a process of its own, which may be killed."""

@@ -1,4 +1,4 @@
-"""/proc/self/mountinfo: which mount a path lies on, and what /dev/shm is.
+"""/proc/self/mountinfo: which mount a path lies on, of what kind it is, and what /dev/shm is.
 
 A look at the mount table never touches the file systems in it, so a hanging one does no harm;
 `read_shm` asks only /dev/shm, which is memory, and `writable_at` the path that it is given.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from preflight.machine.kernel_text import gib
 from preflight.machine.root import MOST_ENTRIES, Entry, Root
@@ -21,6 +21,34 @@ SHM = "/dev/shm"
 MOUNTINFO = "/proc/self/mountinfo"
 _STALE_FILES_NAMED = 5
 _OCTAL = re.compile(r"\\([0-7]{3})")
+
+_NETWORK = {
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "fhgfs", "gfs2", "glusterfs", "gpfs",
+    "kafs", "lustre", "mmfs", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2",
+    "quobyte", "smb3", "smbfs", "vastnfs", "wekafs",
+}  # fmt: skip
+# Subtypes of FUSE (the mount's type is fuse.<subtype>) that are known to sit on a server.
+_NETWORK_FUSE = {
+    "alluxio", "alluxio-fuse", "blobfuse", "blobfuse2", "ceph-fuse", "cephfs", "cunofs",
+    "curlftpfs", "cvmfs", "cvmfs2", "davfs", "gcsfuse", "geesefs", "glusterfs", "goofys",
+    "hf-mount", "juicefs", "lustre", "mfs", "moosefs", "mountpoint-s3", "objectivefs", "ossfs",
+    "quobyte", "rclone", "s3backer", "s3fs", "saunafs", "seaweedfs", "smbnetfs", "sshfs",
+    "tigrisfs",
+}  # fmt: skip
+_MEMORY = {"ramfs", "tmpfs", "rootfs", "hugetlbfs"}
+_LOCAL = {"zfs", "bcachefs", "ubifs", "jffs2"}  # whose source need not be a path in /dev
+# Block devices whose other end is a server: many clients, as with a network file system.
+_NETWORK_DEVICE = re.compile(r"/dev/(rbd|nbd|drbd)")
+
+READS_ACCOUNTED = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "nilfs2", "vfat", "exfat", "ntfs3",
+     "udf", "iso9660"}
+)  # fmt: skip
+"""Whose reads the kernel counts for the process that asked (/proc/PID/io: read_bytes).
+
+Measured here for ext4. ZFS and bcachefs read in threads of their own, FUSE and network file
+systems by other ways: there no read_bytes does not mean that memory answered.
+"""
 
 
 class Mount(NamedTuple):
@@ -105,6 +133,64 @@ def writable_at(root: Root, path: str) -> str | None:
     if mount is None or mount.point == "/" or mount.read_only or not root.writable(path):
         return None
     return mount.point
+
+
+class FileSystem(NamedTuple):
+    """What a path lies on; the fields are those of `preflight.job.DataOn`."""
+
+    point: str
+    fs_type: str
+    source: str
+    kind: Literal["local", "network", "memory", "unknown"]
+
+
+def file_system_of(mounts: Sequence[Mount], path: str) -> FileSystem | None:
+    """The file system that an absolute path without symbolic links lies on; None where hidden."""
+    mount = mount_of(mounts, path)
+    if mount is None:
+        return None
+    return FileSystem(mount.point, mount.fs_type, mount.source, kind_of(mounts, mount))
+
+
+def kind_of(
+    mounts: Sequence[Mount], mount: Mount
+) -> Literal["local", "network", "memory", "unknown"]:
+    """Where the bytes of a file system come from.
+
+    Local needs a block device (or a file system that manages its own). What a FUSE process does is
+    unknown unless its name says so. An overlay is what its layers are, where they can be seen and
+    are all of one kind; in a container they cannot.
+    """
+    kind, _, subtype = mount.fs_type.partition(".")
+    if kind in _NETWORK or _NETWORK_DEVICE.match(mount.source):
+        return "network"
+    if kind in ("fuse", "fuseblk"):
+        return "network" if subtype.lower() in _NETWORK_FUSE else "unknown"
+    if kind in _MEMORY:
+        return "memory"
+    if kind == "overlay":
+        return _kind_of_layers(mounts, mount)
+    if kind in _LOCAL or kind in READS_ACCOUNTED or mount.source.startswith("/dev/"):
+        return "local"
+    return "unknown"
+
+
+def _kind_of_layers(
+    mounts: Sequence[Mount], overlay: Mount
+) -> Literal["local", "network", "memory", "unknown"]:
+    folders: list[str] = []
+    for option in overlay.super_options:
+        name, _, value = option.partition("=")
+        if name == "upperdir":
+            folders.append(_unescaped(value))
+        elif name in ("lowerdir", "lowerdir+", "datadir+"):
+            folders += _unescaped(value).split(":")
+    below = [mount_of(mounts, folder) if folder.startswith("/") else None for folder in folders]
+    # In a container the paths are the host's: what lies there now is the overlay itself, or chance.
+    if not below or any(mount is None or mount.fs_type == "overlay" for mount in below):
+        return "unknown"
+    kinds = {kind_of(mounts, mount) for mount in below if mount is not None}
+    return kinds.pop() if len(kinds) == 1 else "unknown"
 
 
 def read_shm(root: Root, mounts: Sequence[Mount]) -> Shm | None:

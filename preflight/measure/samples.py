@@ -27,6 +27,8 @@ class Found:
     state: DataState | None
     """None for generated samples."""
     source: Source | None
+    complete: bool = False
+    """There are no other samples in the data path than these."""
 
 
 def find(unit: Unit) -> Found:
@@ -41,7 +43,7 @@ def find(unit: Unit) -> Found:
     if listing is None:
         return Found("no_answer", None)
     if listing.paths:
-        return Found("ok", FileSource(listing.paths))
+        return Found("ok", FileSource(listing.paths), listing.complete)
     if listing.unreadable_folders:
         return Found("unreadable", None)
     return Found("no_image" if listing.other_files else "empty", None)

@@ -101,7 +101,7 @@ class Window:
             "decision": decision,
             "early": self._hopeless,
             "budget_spent": self._budget_spent,
-            "supply_samples_per_s": _rounded(self._rate(decision)),
+            "supply_samples_per_s": rounded(self._rate(decision)),
             "blocks": tuple(blocks),
             "disturbed_share": _known_share(blocks, self._share(blocks)),
             "drift_percent": _drift_percent(blocks),
@@ -182,7 +182,7 @@ def _rate_of(blocks: list[Block], value: float, high: float | None = None) -> Ra
     )  # fmt: skip
 
 
-def _rounded(rate: Rate | None) -> Rate | None:
+def rounded(rate: Rate | None) -> Rate | None:
     """As a report shows it: a tenth of a sample, four digits where rates are small."""
     if rate is None:
         return None
