@@ -9,7 +9,7 @@ import pytest
 
 from preflight import checks
 from preflight.facts import Facts
-from preflight.job import Job
+from preflight.job import DataOn, Job
 from preflight.plan import UsageError, make_job, make_plan, select
 from preflight.settings import SHIPPED, Request, resolve
 from tests import making
@@ -36,7 +36,12 @@ def test_nothing_left_is_an_error_of_use() -> None:
 
 
 def job_on(
-    effective: float, *, ranks: int | str = "auto", workers: int | str = "auto", gpus: int = 0
+    effective: float,
+    *,
+    ranks: int | str = "auto",
+    workers: int | str = "auto",
+    gpus: int = 0,
+    data_on: DataOn | None = None,
 ) -> Job:
     base = making.settings()
     cpu = making.facts().cpu.model_copy(update={"effective": effective})
@@ -47,7 +52,7 @@ def job_on(
         facts=making.gpu_facts(*map(making.gpu, range(gpus)), cpu=cpu) if gpus else
         making.facts(cpu=cpu),
         data=None, data_state=None, gpu_sharing="exclusive", seed=1,
-        max_read_gib=16.0, pace_ratio=1.25,
+        max_read_gib=16.0, pace_ratio=1.25, data_on=data_on,
     )  # fmt: skip
 
 
@@ -58,6 +63,24 @@ def job_on(
 def test_auto_workers_follow_the_cpus_of_a_rank(effective: float, gpus: int, workers: int) -> None:
     job = job_on(effective, gpus=gpus)
     assert (job.num_workers, job.ranks) == (workers, max(1, gpus))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pace"),
+    [("network", 1.25), ("unknown", 1.25), ("local", None), ("memory", None), (None, None)],
+)
+def test_what_others_may_read_from_too_is_read_at_a_pace(kind: Any, pace: float | None) -> None:
+    on = kind and DataOn(point="/data", fs_type="x", source="y", kind=kind)
+    assert job_on(2.0, data_on=on).pace_ratio == pace
+
+
+@pytest.mark.parametrize(("data", "runs"), [(None, False), ("/data", True)])
+def test_what_reads_the_data_path_needs_one(data: str | None, runs: bool) -> None:
+    plan = make_plan(
+        ["storage"], KNOWN, making.settings("default").limits, making.job(data=data),
+        making.facts(), gpu_expected=False, deadline_s=60,
+    )  # fmt: skip
+    assert (plan.planned[0].skip is None) == runs
 
 
 def test_a_number_of_workers_stands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +93,24 @@ def test_a_named_file_that_is_not_for_these_gpus_is_noted(monkeypatch: pytest.Mo
     ]
     fitting, _ = prepared(monkeypatch, gpu="h100-sxm")
     assert fitting.notes == []
+
+
+def test_each_run_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (prepared(monkeypatch, gpu="none")[0].plan().job.seed for _ in range(2))
+    assert first != second
+
+
+def test_what_the_data_lie_on_is_known_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the child that takes the first look, for real."""
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    options = Options(request=Request(thresholds="cpu"), check=("limits",), data=str(tmp_path))
+    made = Preparation(options, {}, host(), Stop(), lambda check, text: None)
+    made.settle()
+    made.look()
+    on, real = made.plan().job.data_on, str(tmp_path.resolve())
+    assert on is not None and real.startswith(on.point) and on.fs_type
 
 
 def test_an_unknown_model_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

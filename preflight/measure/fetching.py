@@ -155,13 +155,14 @@ class Readers:
         )
         until = sum(before[words.BYTES]) + max_bytes
         pace_ns = round(1e9 / pace) if pace else 0
-        self._set.order(f"{name} {pace_ns} {max_bytes // self.count} {until} {int(evict)}")
+        self._set.order(f"{name} {pace_ns} {until} {int(evict)}")
         silence_s = 2 / pace if pace else 0.0
         ended = self._watch(before, window, seconds, silence_s, note)
         self._set.stop()
-        if ended != "no_answer" and not self._wait(before[words.PASSES], ANSWER_LIMIT_S):
+        last_files_s = self._stats.no_batch_s
+        if ended != "no_answer" and not self._wait(before[words.PASSES], last_files_s):
             ended = "no_answer"
-        return self._result(before, window, ended, max_bytes)
+        return self._result(before, window, ended)
 
     def _watch(
         self,
@@ -182,11 +183,13 @@ class Readers:
             finished, reading = self._set.total(words.FINISHED), self._set.column(words.READING)
             if state != (state := (finished, reading, self._set.total(words.ERRORS))):
                 heard = now
-            if self._set.column(words.PASSES) != before[words.PASSES]:
+            done = list(map(int.__ne__, self._set.column(words.PASSES), before[words.PASSES]))
+            if all(done):
                 return "files"
             if self._set.column(words.BEGAN_NS) == before[words.BEGAN_NS]:
                 continue
-            if window.add(now, finished - already):
+            # Once a reader has nothing left, the others alone are no measure.
+            if not any(done) and window.add(now, finished - already):
                 note(finished - already, now - began)
             if window.decision is not None:
                 return "decided"
@@ -202,7 +205,6 @@ class Readers:
         before: Sequence[Sequence[int]],
         window: FetchWindow,
         ended: Ended,
-        max_bytes: int,
     ) -> FetchResult:
         after = self._columns()
 
@@ -210,8 +212,7 @@ class Readers:
             return sum(after[word]) - sum(before[word])
 
         samples, read = gained(words.FINISHED), gained(words.BYTES)
-        largest = read / samples if samples else 0
-        if ended == "files" and read + self.count * largest >= max_bytes:
+        if ended == "files" and gained(words.SPENT):
             ended = "bytes"
         # By reader, because some are done before others when there is nothing left to read.
         spans = [

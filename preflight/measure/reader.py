@@ -21,8 +21,8 @@ STOP = 0
 SLOT_WORDS = 16
 (
     PASSES, BEGAN_NS, LAST_NS, READING, FINISHED, BYTES, DISK_BYTES, OPEN_NS, CPU_NS, BROUGHT_IN,
-    ERRORS, LET_GO,
-) = range(12)  # fmt: skip
+    ERRORS, LET_GO, CLAIMED, SPENT,
+) = range(14)  # fmt: skip
 
 _INBLOCK_BYTES = 512  # getrusage counts read_bytes of /proc/PID/io in these, whatever the device
 _BROUGHT_IN_SHARE = 0.95  # of a file's bytes came from the disk: all of its pages are this run's
@@ -43,15 +43,15 @@ class Reader:
         self._words, self._slot, self._paths = words, slot_at(number), paths
         self._number, self._readers = number, readers
         self._buffer = bytearray(1 << 20)
-        self._pace_ns = self._share = self._until = self._evict = 0
+        self._pace_ns = self._until = self._evict = 0
         self._read: list[bytes] = []
         self._ours: list[bytes] = []
 
     def obey(self, order: str) -> None:
-        """One order: `first` or `again`, with PACE_NS SHARE_BYTES UNTIL_BYTES EVICT; or `let_go`.
+        """One order: `first` or `again`, with PACE_NS UNTIL_BYTES EVICT; or `let_go`.
 
-        PACE_NS lies between two samples of all readers together, 0: no pace. SHARE_BYTES is what
-        this reader may read in the pass; it may go on until all together have read UNTIL_BYTES.
+        PACE_NS lies between two samples of all readers together, 0: no pace. UNTIL_BYTES is what
+        all of them together may have read since their start.
         """
         name, *numbers = order.split()
         self._set(BEGAN_NS, time.monotonic_ns())
@@ -59,7 +59,7 @@ class Reader:
         if name == "let_go":
             self._let_go()
         else:
-            self._pace_ns, self._share, self._until, self._evict = map(int, numbers)
+            self._pace_ns, self._until, self._evict = map(int, numbers)
             (self._first if name == "first" else self._again)()
         self._add(CPU_NS, time.process_time_ns() - cpu)
         self._add(PASSES, 1)
@@ -83,6 +83,8 @@ class Reader:
     def _again(self) -> None:
         """The same files, again and again until it is stopped."""
         if not self._read:
+            while not self._words[STOP]:  # the others' pass is not over because of this
+                time.sleep(_NAP_S)
             return
         self._evict = 0
         before, already = getrusage(RUSAGE_SELF).ru_inblock, self._words[self._slot + BYTES]
@@ -117,6 +119,11 @@ class Reader:
             try:
                 size = os.fstat(file).st_size
                 opened = clock()
+                words[slot + CLAIMED] = words[slot + BYTES] + size
+                if self._everybody_claims() > self._until:
+                    words[slot + CLAIMED] = words[slot + BYTES]
+                    words[slot + SPENT] += 1
+                    return 0
                 words[slot + READING] = 1
                 if self._evict:
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -140,11 +147,10 @@ class Reader:
     def _due(self, paths: Iterable[bytes]) -> Iterator[bytes]:
         """The paths, each when its time has come, until a stop, the end or the last byte allowed.
 
-        Each reader has its equal share of the pace, and of the bytes what others leave, too.
+        Each reader has its equal share of the pace.
         """
         words, clock, pace_ns = self._words, time.monotonic_ns, self._pace_ns
-        already = used = words[self._slot + BYTES]
-        largest, due = 0, clock() + self._number * pace_ns
+        due, spent = clock() + self._number * pace_ns, words[self._slot + SPENT]
         for path in paths:
             if pace_ns:
                 while (early := due - clock()) > 0 and not words[STOP]:
@@ -153,15 +159,12 @@ class Reader:
             if words[STOP]:
                 return
             yield path
-            before, used = used, words[self._slot + BYTES]
-            largest = max(largest, used - before)
-            if used - already + largest <= self._share:
-                continue
-            if self._everybody_read() + self._readers * largest > self._until:
+            if words[self._slot + SPENT] != spent:
                 return
 
-    def _everybody_read(self) -> int:
-        return sum(self._words[slot_at(0) + BYTES : slot_at(self._readers) : SLOT_WORDS])
+    def _everybody_claims(self) -> int:
+        """Bytes that were read and those that are being read: nobody begins what is too much."""
+        return sum(self._words[slot_at(0) + CLAIMED : slot_at(self._readers) : SLOT_WORDS])
 
     def _set(self, word: int, value: int) -> None:
         self._words[self._slot + word] = value

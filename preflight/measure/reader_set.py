@@ -29,10 +29,10 @@ class ReaderSet:
         self.count = len(shares)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._fds = [anonymous_file("preflight-readers"), anonymous_file("preflight-paths")]
+        os.ftruncate(self._fds[0], 8 * slot_at(self.count))
+        self._memory = mmap.mmap(self._fds[0], 8 * slot_at(self.count))
+        self._words = memoryview(self._memory).cast("Q")
         try:
-            os.ftruncate(self._fds[0], 8 * slot_at(self.count))
-            memory = mmap.mmap(self._fds[0], 8 * slot_at(self.count))
-            self._words = memoryview(memory).cast("Q")
             self._start([b"\0".join(share) for share in shares])
         except BaseException:
             self.close()
@@ -94,9 +94,10 @@ class ReaderSet:
             if process.stdin is not None:
                 with contextlib.suppress(OSError):
                     process.stdin.close()
+        self._words.release()
+        self._memory.close()
         for fd in self._fds:
             os.close(fd)
-        self._fds, self._processes = [], []
 
 
 def _write_all(fd: int, data: bytes) -> None:

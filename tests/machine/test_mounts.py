@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from preflight.machine.mounts import mount_of, parse_mountinfo, read_mounts, read_shm, writable_at
+from preflight.machine.mounts import (
+    FileSystem,
+    file_system_of,
+    mount_of,
+    parse_mountinfo,
+    read_mounts,
+    read_shm,
+    writable_at,
+)
 from preflight.machine.root import Root
 from tests.fakes import FixtureRoot, write_machine
 
@@ -136,3 +144,68 @@ def test_where_data_may_be_written_to(
 def test_a_look_at_a_path_does_not_pay_for_pydantic() -> None:
     code = "import sys, preflight.machine.mounts\nassert 'pydantic' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("fs_type", "source", "kind"),
+    [
+        ("ext4", "/dev/nvme0n1p1", "local"),
+        ("xfs", "/dev/mapper/data", "local"),
+        ("btrfs", "/dev/sdb", "local"),
+        ("zfs", "tank/data", "local"),
+        ("nfs4", "server:/export", "network"),
+        ("cifs", "//server/share", "network"),
+        ("ceph", "10.0.0.1:6789:/", "network"),
+        ("lustre", "10.0.0.1@tcp:/scratch", "network"),
+        ("beegfs", "beegfs_nodev", "network"),
+        ("gpfs", "gpfs0", "network"),
+        ("9p", "share", "network"),
+        ("ext4", "/dev/rbd0", "network"),
+        ("fuse.s3fs", "s3fs", "network"),
+        ("fuse.gcsfuse", "bucket", "network"),
+        ("fuse.juicefs", "JuiceFS:vol", "network"),
+        ("fuse.JuiceFS", "JuiceFS:vol", "network"),
+        ("fuse.sshfs", "host:/data", "network"),
+        ("fuse", "Passthrough", "unknown"),
+        ("fuse.bindfs", "/data", "unknown"),
+        ("fuseblk", "/dev/sda1", "unknown"),
+        ("virtiofs", "share", "unknown"),
+        ("somethingfs", "none", "unknown"),
+        ("tmpfs", "tmpfs", "memory"),
+        ("ramfs", "none", "memory"),
+    ],
+)
+def test_where_the_bytes_of_a_file_system_come_from(fs_type: str, source: str, kind: str) -> None:
+    mounts = parse_mountinfo(ROOT + f"30 26 0:1 / /data rw - {fs_type} {source} rw\n")
+    found = file_system_of(mounts, "/data/train")
+    assert found == FileSystem("/data", fs_type, source, kind)  # type: ignore[arg-type]
+
+
+def overlay(options: str) -> str:
+    return f"30 26 0:1 / /data rw - overlay overlay rw,{options}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (ROOT + overlay("lowerdir=/a:/b,upperdir=/c,workdir=/w"), "local"),
+        (ROOT + overlay("lowerdir=/a,upperdir=/nfs/c,workdir=/w"), "unknown"),
+        (ROOT + overlay("lowerdir=/nfs/a:/nfs/b"), "network"),
+        (ROOT + overlay("lowerdir=l/ABC:l/DEF"), "unknown"),  # relative to nobody knows what
+        (ROOT + overlay("volatile"), "unknown"),
+        # As a container sees it: the layers' paths are the host's.
+        (
+            "26 1 0:5 / / rw - overlay overlay rw,lowerdir=/var/lib/a,upperdir=/var/lib/b\n"
+            + overlay("lowerdir=/var/lib/a,upperdir=/var/lib/b"),
+            "unknown",
+        ),
+    ],
+)
+def test_an_overlay_is_what_its_layers_are(text: str, kind: str) -> None:
+    mounts = parse_mountinfo(text + "31 26 0:2 / /nfs rw - nfs4 server:/x rw\n")
+    found = file_system_of(mounts, "/data/train")
+    assert found is not None and (found.fs_type, found.kind) == ("overlay", kind)
+
+
+def test_a_hidden_mount_table_says_nothing() -> None:
+    assert file_system_of([], "/data") is None

@@ -29,6 +29,7 @@ from preflight.measure.window import rounded
 _GIB = 2**30
 # Of what may be read, the first touch gets so much; the same files again are the rest.
 _FIRST_TOUCH_SHARE = 0.75
+_PROVED = ("cold", "cached")
 _WARM_S = 1.0  # from memory: eleven blocks of some thousand files
 
 
@@ -105,12 +106,13 @@ def _measure(unit: Unit, reading: StorageReading, paths: tuple[str, ...]) -> Sto
         warm = readers.again(
             _WARM_S, pace_samples_per_s=pace, max_bytes=most_bytes - first.bytes_read
         )
+        proved = reading.cache_state in _PROVED
         again = {
             "warm_samples_per_s": rounded(warm.rate),
-            "warm_hit_percent": _cut(warm.hit_percent, 1),
+            "warm_hit_percent": _cut(warm.hit_percent, 1) if proved else None,
             "read_gib": round((first.bytes_read + warm.bytes_read) / _GIB, 4),
         }
-        if reading.cache_state in ("cold", "cached"):
+        if proved:
             unit.progress("advising out of memory what was read into it")
             again["let_go_files"] = readers.let_go()
         return reading.model_copy(update=again)
@@ -125,13 +127,14 @@ def _of_first(first: FetchResult, reading: StorageReading, limits: StorageLimits
         state = "no_answer"
     elif not first.samples and first.errors:
         state = "unreadable"
+    cache_state = cache_state_of(on, accounted, first.hit_percent, limits.max_hit_percent)
     return {
         "data_state": state,
         "first_touch_samples_per_s": rounded(first.rate),
         "first_touch_gb_per_s": _cut(first.gb_per_s, 4),
         "opens_per_s": _cut(first.opens_per_s, 1),
-        "hit_percent": _cut(first.hit_percent, 1),
-        "cache_state": cache_state_of(on, accounted, first.hit_percent, limits.max_hit_percent),
+        "hit_percent": _cut(first.hit_percent, 1) if cache_state in _PROVED else None,
+        "cache_state": cache_state,
         "cpu_ms_per_sample": _cut(first.cpu_ms_per_sample, 4),
         "files_read": first.samples,
         "unreadable_files": first.errors,

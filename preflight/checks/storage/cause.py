@@ -47,7 +47,7 @@ def of_missing(seen: StorageReading) -> Miss:
 def of_close(seen: StorageReading) -> Miss:
     """Near the limit, or under it in a look too short to fail anything."""
     missing, rate = of_missing(seen), seen.first_touch_samples_per_s
-    if seen.ended == "files":
+    if seen.read_through_too_soon():
         cause = (
             f"{seen.files_read} files were read through in {seen.window_s:.2g} s, too soon to be "
             f"sure; {missing.cause}"

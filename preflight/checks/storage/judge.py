@@ -61,7 +61,7 @@ def _first_touch(seen: StorageReading, limits: StorageLimits) -> Finding:
         return finding
     if verdict == "missed":
         return missed(finding, of_missing(seen))
-    if verdict == "close" or seen.ended == "files":
+    if verdict == "close" or seen.read_through_too_soon():
         return missed(finding, of_close(seen))
     return missed(finding, of_undecided(seen))
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from preflight.checks.contract import Limits, Reading
 from preflight.job import DataOn, DataState
-from preflight.measure.stopping import Block, Decision
+from preflight.measure.stopping import SECOND_WINDOW_S, Block, Decision
 from preflight.model import Rate
 
 CacheState = Literal["cold", "cached", "memory", "unknown"]
@@ -82,6 +82,10 @@ class StorageReading(Reading):
     let_go_files: int = Field(default=0, description="of these, advised out of memory again")
     memory_headroom_gib: float
     seed: int
+
+    def read_through_too_soon(self) -> bool:
+        """No file was left before two windows of the stopping rule could be over."""
+        return self.ended == "files" and self.window_s < 2 * SECOND_WINDOW_S
 
     def data_gib(self) -> float | None:
         """Size of the whole data set; None where it was not seen whole."""
