@@ -22,11 +22,15 @@ _TOKEN_BYTES = 16
 _SLOTS_AT = 128
 # A slot: eight words, then the names. 128 bytes for the words keep two workers' stores out of one
 # pair of cache lines, which processors fetch together.
-_FINISHED, _CORRUPT, _STARTED_NS, _PID, _WALL_NS, _CPU_NS, _NAMES = range(7)
+_FINISHED, _CORRUPT, _STARTED_NS, _PID, _WALL_NS, _CPU_NS, _EMPTY, _NAMES = range(8)
 _NAMES_AT = 128
 MAX_NAMES = 4
 NAME_BYTES = 200
 _SLOT_BYTES = 1024
+
+
+SamplesIn = Callable[[Any], int]
+"""How many samples something is that a dataset returned for one index, or by one next()."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class SlotRecord:
     """Time inside the dataset (__getitem__, __getitems__ or next)."""
     getitem_cpu_ns: int
     """CPU time of the calling thread inside the dataset."""
+    empty: bool
+    """Its part of an IterableDataset holds no sample, so it will never finish one."""
     corrupt_names: tuple[str, ...]
     """The first few samples that could not be decoded; long names keep their end."""
 
@@ -113,6 +119,10 @@ class Slot:
         self._words[self._first_word + _CPU_NS] += cpu_ns
         self._words[self._first_word + _FINISHED] += samples
 
+    def is_empty(self) -> None:
+        """There is nothing for this worker to load."""
+        self._words[self._first_word + _EMPTY] = 1
+
     def corrupt(self, name: str) -> None:
         """One more sample could not be decoded."""
         text = name.encode("utf-8", "surrogateescape")[-NAME_BYTES:].ljust(NAME_BYTES, b"\0")
@@ -134,6 +144,7 @@ class Slot:
             pid=words[_PID] or None,
             getitem_wall_ns=words[_WALL_NS],
             getitem_cpu_ns=words[_CPU_NS],
+            empty=bool(words[_EMPTY]),
             corrupt_names=tuple(names),
         )
 
@@ -158,17 +169,36 @@ def worker_init(counters: Counters) -> WorkerInit:
     return WorkerInit(counters)
 
 
-def counted(dataset: Any, counters: Counters) -> Dataset[Any]:
-    """The dataset, of either style, with its finished samples counted."""
+def counted(
+    dataset: Any,
+    counters: Counters,
+    *,
+    samples_in: SamplesIn | None = None,
+    endless: bool = False,
+) -> Dataset[Any]:
+    """The dataset, of either style, with its finished samples counted.
+
+    What it returns for one index is one sample, unless `samples_in` says that it may be a batch.
+    An iterable one that is `endless` begins anew at its end.
+    """
     style = CountingIterable if isinstance(dataset, IterableDataset) else CountingDataset
-    return style(dataset, counters)
+    return style(dataset, counters, samples_in, endless)
 
 
 class _Transparent:
     """Length and attributes are the wrapped dataset's: code that meets it sees no change."""
 
-    def __init__(self, dataset: Any, counters: Counters) -> None:
-        self.__dict__.update(_preflight_dataset=dataset, _preflight_counters=counters)
+    def __init__(
+        self,
+        dataset: Any,
+        counters: Counters,
+        samples_in: SamplesIn | None = None,
+        endless: bool = False,
+    ) -> None:
+        self.__dict__.update(
+            _preflight_dataset=dataset, _preflight_counters=counters,
+            _preflight_samples_in=samples_in, _preflight_endless=endless,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self._preflight_dataset)
@@ -181,15 +211,23 @@ class _Transparent:
         setattr(self._preflight_dataset, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._preflight_dataset, self._preflight_counters)
+        return type(self), tuple(self.__dict__.values())  # what __init__ was given, in its order
 
-    def _preflight_timed(self, load: Callable[..., Any], argument: Any, samples: int) -> Any:
-        """Call load(argument) and count what it returned, also in a loader without workers."""
+    def _preflight_slot(self) -> Slot:
+        """Where this process counts, also in a loader without workers."""
         worker = get_worker_info()
-        slot = self._preflight_counters.slot(worker.id if worker else 0)
+        slot: Slot = self._preflight_counters.slot(worker.id if worker else 0)
+        return slot
+
+    def _preflight_timed(self, load: Callable[..., Any], argument: Any, samples: int | None) -> Any:
+        """Call load(argument) and count what it returned; None: one sample, or a batch."""
         wall, cpu = time.monotonic_ns(), time.thread_time_ns()
         loaded = load(argument)
-        slot.finish(samples, time.monotonic_ns() - wall, time.thread_time_ns() - cpu)
+        wall_ns, cpu_ns = time.monotonic_ns() - wall, time.thread_time_ns() - cpu
+        if samples is None:
+            samples_in = self._preflight_samples_in
+            samples = 1 if samples_in is None else samples_in(loaded)
+        self._preflight_slot().finish(samples, wall_ns, cpu_ns)
         return loaded
 
 
@@ -198,7 +236,7 @@ class CountingDataset(_Transparent, Dataset[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         # A loader without automatic batching may hand over a whole batch of indices.
-        samples = len(index) if isinstance(index, list) else 1
+        samples = len(index) if isinstance(index, list) else None
         return self._preflight_timed(self._preflight_dataset.__getitem__, index, samples)
 
     def __getattr__(self, name: str) -> Any:
@@ -213,13 +251,21 @@ class CountingIterable(_Transparent, IterableDataset[Any]):
     """An iterable-style dataset with its finished samples counted: one for each item it yields."""
 
     def __iter__(self) -> Iterator[Any]:
-        iterator = iter(self._preflight_dataset)
+        passes = 0
         while True:
-            try:
-                item = self._preflight_timed(next, iterator, 1)
-            except StopIteration:
+            iterator, given = iter(self._preflight_dataset), False
+            while True:
+                try:
+                    item = self._preflight_timed(next, iterator, None)
+                except StopIteration:
+                    break
+                given = True
+                yield item
+            passes += given
+            if not passes:
+                self._preflight_slot().is_empty()
+            if not given or not self._preflight_endless:
                 return
-            yield item
 
 
 def _attach(path: str | None, token: bytes, workers: int) -> Counters:

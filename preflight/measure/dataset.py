@@ -31,6 +31,7 @@ _CROP_TRIES = 10
 # Mean and standard deviation of ImageNet's channels, for values from 0 to 1.
 _MEAN = np.array((0.485, 0.456, 0.406), dtype=np.float32).reshape(3, 1, 1)
 _STD = np.array((0.229, 0.224, 0.225), dtype=np.float32).reshape(3, 1, 1)
+_INDICES_AT_ONCE = 1 << 16
 
 
 class CorruptData(Exception):
@@ -127,21 +128,31 @@ class SampleDataset(Dataset[torch.Tensor]):
 
 
 class EndlessShuffle(Sampler[int]):
-    """All indices in random order, each once per epoch, one epoch after the other for ever.
+    """One rank's part of all indices in random order, one epoch after the other for ever.
 
-    A loader that never ends never stops its workers and never drains its queues.
+    A loader that never ends never stops its workers and never drains its queues. Ranks with the
+    same seed share each epoch as torch's DistributedSampler does: every ranks-th index, from the
+    start again where the last round is not full.
     """
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, count: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
         if count < 1:
             raise ValueError("there is nothing to shuffle")
         self._count = count
         self._seed = seed
+        self._rank, self._ranks = rank, ranks
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self._seed)
+        share = -(-self._count // self._ranks)
         while True:
-            yield from torch.randperm(self._count, generator=generator).tolist()
+            order = torch.randperm(self._count, generator=generator)
+            own = order[self._rank :: self._ranks]
+            # Not all at once: as Python's numbers, a hundred million indices are gigabytes.
+            for start in range(0, len(own), _INDICES_AT_ONCE):
+                yield from own[start : start + _INDICES_AT_ONCE].tolist()
+            if len(own) < share:
+                yield int(order[(self._rank + len(own) * self._ranks) % self._count])
 
 
 def _crop_box(size: tuple[int, int], rng: random.Random) -> tuple[int, int, int, int]:

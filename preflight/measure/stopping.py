@@ -246,7 +246,7 @@ def _rate(
 
 def hopeless(
     delivered: int,
-    in_flight: int,
+    in_flight: float,
     elapsed_s: float,
     disturbed_share: float,
     limit_samples_per_s: float,

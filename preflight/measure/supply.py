@@ -8,10 +8,10 @@ from __future__ import annotations
 import tempfile
 
 from preflight.checks.contract import Unit
+from preflight.checks.dataloader import check_memory
 from preflight.measure.burner import burning
-from preflight.measure.counters import Counters
-from preflight.measure.drain import Drain, build_loader
-from preflight.measure.samples import find
+from preflight.measure.drain import Drain
+from preflight.measure.loader import NoSamples, open_loader
 from preflight.measure.watch import Emit, Fields, Watch
 
 
@@ -19,30 +19,31 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
     """The fields of the check's reading; `emit` gets them while the run goes on.
 
     Raises:
+        Unavailable: --dataset gives nothing that can be loaded, or more than memory holds.
         Exception: whatever the loader or one of its workers raised.
     """
-    found = find(unit)  # before the others are waited for: it takes CPU time that is nobody's load
-    unit.ready()
-    if found.source is None:
-        return {"data_state": found.state}
     job = unit.job
+    try:  # before the others are waited for: it takes CPU time that is nobody's load
+        opened = open_loader(unit, unit.rank)
+    except NoSamples as none:
+        unit.ready()
+        return {"data_state": none.state}
+    if job.dataset is not None:  # with more workers, maybe, than was planned
+        check_memory(opened.as_job(job), unit.limits, unit.facts)
+    unit.ready()
+    batch_size = opened.batch_size
     pace = job.pace_ratio and job.pace_ratio * (
         unit.limits.demand_samples_per_s or limit_samples_per_s
     )
-    files = {"files": len(found.source), "paced_samples_per_s": pace}
+    files = {**opened.fields(), "paced_samples_per_s": pace if batch_size else None}
     with burning(job.consumer.host_cpus) as burners:
-        counters = Counters.create(job.num_workers)
-        unit.progress(f"starting {job.num_workers} workers")
+        unit.progress(f"starting {opened.workers} workers")
         # Workers hand tensors over through sockets in it; without one the loader waits for ever.
         tempfile.gettempdir()
         watch = Watch(
-            unit, limit_samples_per_s, lambda fields: emit({**fields, **files}), counters, burners,
-            workers=job.num_workers, batch_size=job.loader.batch_size,
-            prefetch_factor=job.loader.prefetch_factor,
-        )  # fmt: skip
-        pin_memory = job.loader.pin_memory and bool(unit.facts.gpus)
-        loader = build_loader(job, found.source, counters, pin_memory)
-        drain = Drain(loader, pace and pace / job.loader.batch_size)
+            unit, limit_samples_per_s, lambda fields: emit({**fields, **files}), opened, burners
+        )
+        drain = Drain(opened.loader, pace / batch_size if pace and batch_size else None)
         fields = {**watch.until_clear(drain), **files}
         decision = fields["decision"]
         if job.ranks > 1:

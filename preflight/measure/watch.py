@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from preflight.checks.contract import Unit
+from preflight.checks.contract import Unavailable, Unit
 from preflight.machine.cpu import throttling
 from preflight.machine.load import LoadMeter
 from preflight.machine.process_io import read_bytes
 from preflight.measure.blocks import Look
-from preflight.measure.counters import Counters
+from preflight.measure.loader import OpenLoader
 from preflight.measure.model_rate import Spent, budget
 from preflight.measure.stage_rates import rate_of_blocks
 from preflight.measure.stopping import FEWEST_BLOCKS, Decision
@@ -59,26 +59,23 @@ class Watch:
         unit: Unit,
         limit_samples_per_s: float,
         emit: Emit,
-        counters: Counters,
+        opened: OpenLoader,
         burners: list[int],
-        *,
-        workers: int,
-        batch_size: int,
-        prefetch_factor: int,
     ) -> None:
         self._unit, self._emit, self._burners = unit, emit, burners
-        self._counters, self._batch_size = counters, batch_size
-        self._workers = workers
+        self._counters, self._batch_size = opened.counters, opened.batch_size
+        self._workers = max(1, opened.workers)
         self._stats = unit.job.stats
         self._roster = unit.roster or Roster.alone()
         self._state = State.STARTING
         self._meter = LoadMeter(
             unit.machine, unit.machine.affinity(), self._pids, siblings=self._roster.pids
         )
-        in_flight = workers * prefetch_factor * batch_size
+        # Batches of unknown size: how far it is ahead cannot be known, so it never looks hopeless.
+        in_flight = opened.in_flight()
         self._window = Window(
             unit.job.stats, unit.facts.cpu, limit_samples_per_s, os.getpid(),
-            workers=workers, in_flight=in_flight,
+            workers=self._workers, in_flight=math.inf if in_flight is None else in_flight,
         )  # fmt: skip
         self._began = time.monotonic()
         self._throttled = throttling(unit.machine)
@@ -133,7 +130,7 @@ class Watch:
             time.sleep(_POLL_S)
         self._unit.progress("measuring this rank alone")
         time.sleep(self._stats.block_s)  # batches that were loaded beside the others
-        maker, xs = self._window.new_maker(), []
+        maker, xs = self._window.new_maker(), list[float]()
         until = time.monotonic() + 2 * self._stats.stage_s
         while len(xs) < FEWEST_BLOCKS and time.monotonic() < until:
             block = maker.add(self._progress().look)
@@ -146,13 +143,18 @@ class Watch:
         slots, batches = self._counters.read(), self._consumer.batches
         hidden = batches > 0 and all(slot.pid is None for slot in slots)
         if hidden:  # workers that may not open our memory: go by the batches that arrived
+            if self._batch_size is None:
+                raise Unavailable(
+                    "the workers cannot tell what they have loaded, and the batches of this loader "
+                    "have no size of their own; let it have a batch_size instead of a batch_sampler"
+                )
             finished = batches * self._batch_size
             starts: list[float | None] = [self._began]
             warm = batches >= 2 * self._workers
         else:
             finished = sum(slot.finished for slot in slots)
             starts = [None if s.started_ns is None else s.started_ns / 1e9 for s in slots]
-            warm = all(slot.finished for slot in slots)
+            warm = all(slot.finished or slot.empty for slot in slots)
         if warm and self._state is State.STARTING:
             self._state = State.LOADING
         self._roster.tell(self._state, self._pids())
@@ -161,7 +163,7 @@ class Watch:
             look=Look(
                 finished if consumed is None else consumed, self._meter.read(time.monotonic())
             ),
-            delivered=batches * self._batch_size,
+            delivered=batches * (self._batch_size or 1),
             all_started_at=None if None in starts else max(s for s in starts if s is not None),
             all_finished_one=warm and self._roster.all_load(),
             budget_spent=self._read_bytes() >= self._budget_bytes,
@@ -208,14 +210,14 @@ class Watch:
 
     def _spent(self) -> Spent:
         slots = self._counters.read()
-        workers = [slot.pid for slot in slots if slot.pid is not None]
+        workers, main = self._workers_pids(), os.getpid()
         return Spent(
             samples=sum(slot.finished for slot in slots),
             getitem_wall_s=sum(slot.getitem_wall_ns for slot in slots) / 1e9,
             getitem_cpu_s=sum(slot.getitem_cpu_ns for slot in slots) / 1e9,
             workers_cpu_s=self._meter.cpu_s(workers),
             workers_delay_s=self._meter.delay_s(workers),
-            main_cpu_s=self._meter.cpu_s([os.getpid()]),
+            main_cpu_s=None if main in workers else self._meter.cpu_s([main]),
         )
 
     def _throttled_percent(self) -> float | None:

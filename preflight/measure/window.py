@@ -42,7 +42,7 @@ class Window:
         main_pid: int,
         *,
         workers: int,
-        in_flight: int,
+        in_flight: float,
     ) -> None:
         """`in_flight`: samples that the loader may have ahead, workers x prefetch x batch."""
         self.test = SequentialTest(limit_samples_per_s, stats)

@@ -3,12 +3,13 @@ import itertools
 import pickle
 import random
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 from preflight.data.generated import Generated
 from preflight.data.images import CorruptImage
@@ -188,6 +189,38 @@ def test_endless_shuffle_gives_each_index_once_per_epoch():
     assert indices != list(itertools.islice(EndlessShuffle(50, seed=2), 200))
     with pytest.raises(ValueError, match="nothing"):
         EndlessShuffle(0, seed=1)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("count", "ranks"), [(96, 4), (50, 4), (3, 4), (1, 2), (7, 1)])
+def test_ranks_share_each_epoch(count, ranks):
+    share = -(-count // ranks)
+    parts = [
+        list(itertools.islice(EndlessShuffle(count, 1, rank, ranks), 2 * share))
+        for rank in range(ranks)
+    ]
+    orders = []
+    for epoch in range(2):
+        drawn = [part[epoch * share : (epoch + 1) * share] for part in parts]
+        order = [indices[place] for place in range(share) for indices in drawn]
+        assert sorted(order[:count]) == list(range(count)), "each index once"
+        again = itertools.islice(itertools.cycle(order[:count]), len(order))
+        assert order == list(again), "a round that is not full begins anew"
+        orders.append(order)
+    assert count < 5 or orders[0] != orders[1]
+
+
+@pytest.mark.timeout(20)
+def test_ranks_share_an_epoch_as_the_distributed_sampler_does():
+    theirs = [
+        len(DistributedSampler(range(50), num_replicas=4, rank=rank, seed=3)) for rank in range(4)
+    ]
+    assert theirs == [13, 13, 13, 13]
+    sampler = DistributedSampler(range(50), num_replicas=4, rank=1, shuffle=False)
+    order = torch.arange(50)
+    with mock.patch.object(torch, "randperm", lambda *_, **__: order):
+        ours = list(itertools.islice(EndlessShuffle(50, 3, rank=1, ranks=4), 13))
+    assert ours == list(sampler)
 
 
 @pytest.mark.timeout(60)

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 from preflight.measure import supply
 from preflight.measure.counters import Counters
 from preflight.measure.drain import Drain
+from preflight.measure.loader import OpenLoader
 from preflight.measure.watch import Watch, _budget_bytes
 from preflight.roster import Roster, State
 from tests.measure.test_supply import unit
@@ -28,10 +30,11 @@ def ranks_of(tmp_path: Path, timeout_s: float = 60.0) -> tuple[Watch, Roster, Dr
     made = unit(tmp_path)
     limits = made.limits.model_copy(update={"timeout_s": timeout_s})
     made = replace(made, roster=Roster.inherited(roster.fd, 2, 0), limits=limits)
-    watch = Watch(
-        made, 1.0, lambda fields: None, Counters.create(1), [], workers=1, batch_size=1,
-        prefetch_factor=2,
+    opened = OpenLoader(
+        loader=(), torch_loader=DataLoader([0]), counters=Counters.create(1), workers=1,
+        batch_size=1, prefetch_factor=2,
     )  # fmt: skip
+    watch = Watch(made, 1.0, lambda fields: None, opened, [])
     watch._consumer = drain = Drain(range(10))
     return watch, Roster.inherited(roster.fd, 2, 1), drain
 

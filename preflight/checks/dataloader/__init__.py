@@ -34,17 +34,18 @@ def observe(unit: Unit) -> DataloaderReading:
         max_disturbance=job.stats.max_disturbance,
         workload=job.workload,
         data=job.data,
-        data_state=job.data_state,
+        data_state=None if job.dataset is not None and may_load(job) else job.data_state,
         ranks=job.ranks,
         num_workers=job.num_workers,
         batch_size=job.loader.batch_size,
+        prefetch_factor=job.loader.prefetch_factor,
         quota_cpus=cpu.binding_quota(),
         effective_cpus=cpu.effective,
         requested_cpus=requested,
         bound_cpus=cpu.bound_to,
         seed=job.seed,
     )
-    if job.data_state not in (None, "ok") or reading.without_demand():
+    if not may_load(job) or reading.without_demand():
         unit.ready()
         return reading
     check_memory(job, limits, unit.facts)
@@ -62,6 +63,12 @@ def observe(unit: Unit) -> DataloaderReading:
 
     fields = measure(unit, reading.limit_samples_per_s, lambda fields: unit.emit(update(fields)))
     return update(fields)
+
+
+def may_load(job: Job) -> bool:
+    """Whether the first look at --data found what can be loaded; a data set may read any file."""
+    fine = (None, "ok") if job.dataset is None else (None, "ok", "not_a_folder")
+    return job.data_state in fine
 
 
 def check_memory(job: Job, limits: DataloaderLimits, facts: Facts) -> None:

@@ -68,8 +68,12 @@ class DataloaderReading(Reading):
     )
     read_gib: float | None = Field(default=None, description="of the data path, by this rank")
     dataset: str | None = None
+    dataset_kind: str | None = Field(
+        default=None, description="what it returned: dataset, iterable_dataset or dataloader"
+    )
     num_workers: int
-    batch_size: int
+    batch_size: int | None = Field(description="None: batches are made by a sampler or data set")
+    prefetch_factor: int | None = Field(default=None, description="None without workers")
     window_s: float = 0.0
     decision: Decision | None = None
     blocks: tuple[Block, ...] = ()
