@@ -68,6 +68,7 @@ def run(
     workload: str | None = None,
     gpu: str | None = None,
     data: StrPath | None = None,
+    dataset: str | None = None,
     set: Mapping[str, SetValue] | None = None,
     check: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
@@ -82,7 +83,9 @@ def run(
 
     Options have the names and the meaning of the command line's. `set` takes single values by
     their dotted keys, {"loader.num_workers": 8}, typed as in a threshold file; None removes a key.
-    `check`, `skip` and `waive` take one id or several. With `explain` the report shows passes too.
+    `dataset` is the text "module:factory": the module is imported in the measuring processes, not
+    in this one. `check`, `skip` and `waive` take one id or several. With `explain` the report
+    shows passes too.
     `progress(check, text)` is called in the calling thread (`progress=print` will do); what it
     raises ends the run.
 
@@ -110,6 +113,7 @@ def run(
         skip=_ids(skip),
         waive=_ids(waive),
         data=_path("data", data),
+        dataset=dataset,
         report_dir=_path("report_dir", report_dir),
         exit_on=exit_on,
         explain=explain,

@@ -1,9 +1,10 @@
 """What runs in an isolated process: one request in, JSON lines out, then the end.
 
 Requests: {"task": "observe", ...} runs one unit of a check; {"task": "look", ...} takes a first
-look at a data path; {"task": "inventory", ...} asks NVML for the GPUs. A child that says "ready"
-waits for the parent's "go". A child whose parent is gone ends its own group and removes its
-folder, so that a killed gate leaves nothing behind.
+look at a data path; {"task": "inventory", ...} asks NVML for the GPUs; {"task": "dataset", ...}
+imports the module of --dataset. A child that says "ready" waits for the parent's "go". A child
+whose parent is gone ends its own group and removes its folder, so that a killed gate leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -100,10 +101,7 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
     from preflight.machine.root import host
     from preflight.roster import Roster
 
-    folder = scratch.make()
-    if folder is not None:
-        # Workers that are killed leave their sockets' folders behind: in ours they go with it.
-        os.environ["TMPDIR"] = str(folder)
+    _own_temporary_folder(scratch)
     check = checks.load(request["check"])
     rank, roster = request["rank"], None
     if request["roster"] is not None:
@@ -130,6 +128,13 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
         return
     unit.emit(reading)
     channel.send("done")
+
+
+def _own_temporary_folder(scratch: Scratch) -> None:
+    """Workers that are killed leave their sockets' folders behind: in ours they go with it."""
+    folder = scratch.make()
+    if folder is not None:
+        os.environ["TMPDIR"] = str(folder)
 
 
 def _look(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
@@ -164,4 +169,19 @@ def _inventory(request: dict[str, Any], channel: Channel, scratch: Scratch) -> N
     channel.send("done")
 
 
-_TASKS = {"observe": _observe, "look": _look, "inventory": _inventory}
+def _dataset(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
+    from preflight.user_code import UserCodeError, load, set_environment
+
+    _own_temporary_folder(scratch)
+    channel.ready()
+    set_environment(request["variables"])
+    wrong = None
+    try:
+        load(request["spec"])
+    except UserCodeError as error:
+        wrong = str(error)
+    channel.send("reading", reading={"error": wrong})
+    channel.send("done")
+
+
+_TASKS = {"observe": _observe, "look": _look, "inventory": _inventory, "dataset": _dataset}

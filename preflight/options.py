@@ -65,6 +65,15 @@ Set = Annotated[
 Data = Annotated[
     str | None, _option("--data", "Folder of images to load; generated ones without it.", "PATH")
 ]
+Dataset = Annotated[
+    str | None,
+    _option(
+        "--dataset",
+        "The job's own data: a function that returns a Dataset, an IterableDataset or a "
+        "DataLoader. It finds --data in PREFLIGHT_DATA, its rank in RANK and WORLD_SIZE.",
+        "MODULE:FACTORY",
+    ),
+]
 Check = Annotated[
     list[str] | None,
     _option(

@@ -28,6 +28,7 @@ from preflight.run_options import Options
 from preflight.seed import seed_of
 from preflight.settings import SHIPPED, Settings, resolve
 from preflight.settings.layers import match_gpu, shipped_layers
+from preflight.try_import import check_spec, try_import
 
 INVENTORY_LIMIT_S = 20.0
 """Where no thresholds say how long NVML may take (gpus.timeout_s)."""
@@ -42,6 +43,12 @@ _UNKNOWN_GPU = (
 _ORDER_OF_MODELS = (
     "CUDA_VISIBLE_DEVICES counts, and the GPUs are of several models: CUDA counts the fastest "
     "first, and here they were counted along the PCI bus; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+)
+
+
+_PLANNED_BY_THRESHOLDS = (
+    "--dataset: what its samples weigh is not known before it runs, so limits, shm and the memory "
+    "needed are reckoned with `sample` and `loader` of the thresholds: set them to the job's"
 )
 
 
@@ -60,7 +67,7 @@ class Preparation:
 
     Raises, in any of them:
         UsageError, SettingsError: options or thresholds are wrong.
-        Unavailable: the data path could not be looked at.
+        Unavailable: the data path or the module of --dataset could not be looked at.
     """
 
     settings: Settings
@@ -81,6 +88,8 @@ class Preparation:
     def settle(self) -> Settings:
         """Every threshold file that could be used is valid, and which checks are to run."""
         options = self._options
+        if options.dataset is not None:
+            check_spec(options.dataset)
         self._resolve()
         check_ids(self._known, options.check, options.skip, options.waive)
         self._ids = select(self.settings.run.checks, self._known, options.check, options.skip)
@@ -95,6 +104,8 @@ class Preparation:
         """What is known of data and node; the model of the GPUs may change the settings."""
         self._data = self._look_at_data()
         self._facts = gather(self._machine, self._environ)
+        if self._options.dataset is not None:
+            self.notes.append(_PLANNED_BY_THRESHOLDS)
         if self.settings.gpu != "none":
             self._progress("inventory", "asking NVML for the GPUs")
             gpus = self.settings.limits.get("gpus")
@@ -142,10 +153,13 @@ class Preparation:
             workload=None if settings.workload == "none" else settings.workload,
             facts=self._facts, data=options.data, data_state=self._data.state,
             gpu_sharing=settings.expect.gpu_sharing, seed=self._seed(),
-            data_writable_at=self._data.writable_at, data_on=self._data.on,
+            data_writable_at=self._data.writable_at, data_on=self._data.on, dataset=options.dataset,
             explain=options.explain,
             max_read_gib=settings.run.max_read_gib, pace_ratio=settings.run.pace_ratio,
         )  # fmt: skip
+        if options.dataset is not None and any(self._known[i].fan_out == "rank" for i in self._ids):
+            self._progress("dataset", f"importing {options.dataset}")
+            try_import(job, options.dataset, self._stop, settings.run.deadline_s)
         return make_plan(
             self._ids, self._known, settings.limits, job, self._facts,
             gpu_expected=settings.gpu != "none", deadline_s=settings.run.deadline_s,
@@ -169,9 +183,11 @@ class Preparation:
                     "the thresholds expect a data path (expect.data): name it with --data"
                 )
             return _FirstLook()
+        # A data set of the job's own may read any kind of file.
+        codec = self.settings.sample.codec if self._options.dataset is None else "raw"
         ended = run_isolated(
             {
-                "task": "look", "path": path, "codec": self.settings.sample.codec,
+                "task": "look", "path": path, "codec": codec,
                 "scratch": secrets.token_hex(4),
             },
             timeout_s=ANSWER_LIMIT_S, stop=self._stop,

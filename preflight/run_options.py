@@ -19,6 +19,7 @@ class Options:
     skip: Sequence[str] = ()
     waive: Sequence[str] = ()
     data: str | None = None
+    dataset: str | None = None
     report_dir: str | None = None
     report_dir_required: bool = True
     """False when it was named by the environment: then an unwritable one is only a note."""
@@ -34,7 +35,8 @@ class Options:
             "thresholds": self.request.thresholds, "workload": self.request.workload,
             "gpu": self.request.gpu, "set": [*self.request.set_options],
             "check": list(self.check), "skip": list(self.skip), "waive": list(self.waive),
-            "data": self.data, "deadline_s": self.request.deadline_s, "exit_on": self.exit_on,
+            "data": self.data, "dataset": self.dataset,
+            "deadline_s": self.request.deadline_s, "exit_on": self.exit_on,
             "report_only": self.report_only, "allow_undecided": self.allow_undecided,
             "stagger_s": self.stagger_s, "explain": self.explain,
         }  # fmt: skip

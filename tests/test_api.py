@@ -102,6 +102,7 @@ def test_a_wrong_value_is_a_value_error(key: str, value: Any, said: str) -> None
         ({"thresholds": ""}, "thresholds is empty"),
         ({"data": ""}, "data is empty"),
         ({"report_dir": ""}, "report_dir is empty"),
+        ({"dataset": "data.py"}, "write MODULE:FACTORY"),
         ({"report_dir": "/proc/nowhere"}, "no report could be written"),
         ({"exit_on": "fail"}, "none of any, node"),
         ({"deadline_s": 0}, "more than 0"),

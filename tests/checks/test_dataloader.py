@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from preflight.checks.contract import Unavailable
-from preflight.checks.dataloader import CHECK, check_memory
+from preflight.checks.dataloader import CHECK, check_memory, may_load
 from preflight.checks.dataloader.reading import DataloaderReading, limit_of
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.measure.stopping import Decision
@@ -178,6 +178,30 @@ def test_a_bad_data_path_fails_with_its_own_blame(state: str) -> None:
 def test_no_batch_fails() -> None:
     finding = judged(reading(no_batch=True))["dataloader.no_batch"]
     assert finding.outcome is Outcome.FAIL
+
+
+def test_of_the_jobs_own_data_set_it_is_not_known_what_is_corrupt() -> None:
+    assert "dataloader.corrupt_samples" not in judged(reading(dataset="job:make"))
+
+
+def test_a_loader_without_workers_is_told_where_to_get_some() -> None:
+    own = reading(
+        "missed", 800.0, dataset="job:make", dataset_kind="dataloader", num_workers=0,
+        own_cpu_share=0.125,
+    )  # fmt: skip
+    remedy = judged(own)["dataloader.supply"].remedy
+    assert remedy is not None and remedy.startswith("set num_workers of its DataLoader to 8")
+    silent = judged(own.model_copy(update={"no_batch": True, "batch_size": None}))
+    cause = silent["dataloader.no_batch"].cause
+    assert cause == "a loader without workers gave no batch in time"
+
+
+def test_a_data_set_of_the_jobs_own_reads_any_kind_of_file() -> None:
+    one_file = making.job(data="/data/train.lmdb", data_state="not_a_folder")
+    assert not may_load(one_file)
+    assert may_load(one_file.model_copy(update={"dataset": "job:make"}))
+    empty = making.job(data="/data", data_state="empty", dataset="job:make")
+    assert not may_load(empty)
 
 
 def test_corrupt_files_are_named_and_judged_by_their_share() -> None:

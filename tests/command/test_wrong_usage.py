@@ -66,6 +66,8 @@ OPTIONS = [
     (("--set=shm.min_free_gib=lots",), "shm.min_free_gib"),
     (("--data=nowhere",), "there is no such path"),
     (("--data=",), "--data"),
+    (("--dataset=",), "--dataset"),
+    (("--dataset=train.py",), "write MODULE:FACTORY"),
     (("--check=shm", "--skip=shm"), "nothing is left to run"),
     (("--skip=limits,shm,dataloader",), "nothing is left to run"),
     (("--set=expect.data=true",), "name it with --data"),

@@ -58,7 +58,7 @@ def of_missing(seen: DataloaderReading) -> Miss:
     after that is this loader's own.
     """
     cpus, others = seen.effective_cpus, seen.disturbed_share or 0.0
-    workers = seen.ranks * seen.num_workers
+    workers = seen.ranks * max(1, seen.num_workers)
     who = "the loader workers" + (f" of {seen.ranks} ranks" if seen.ranks > 1 else "")
     own = (seen.own_cpu_share or 0.0) / max(1 - others, 0.01)
     corrected = f" (others' {others:.0%} left out)" if others >= seen.max_disturbance else ""
@@ -73,7 +73,12 @@ def of_missing(seen: DataloaderReading) -> Miss:
     if own * cpus / workers >= _ALL_OF_THE_CPUS or workers < math.floor(cpus):
         cause = f"{workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
         most = math.ceil(cpus / seen.ranks)
-        remedy = f"set loader.num_workers to {most}" if most > seen.num_workers else ""
+        key = (
+            "num_workers of its DataLoader"
+            if seen.dataset_kind == "dataloader"
+            else ("loader.num_workers")
+        )
+        remedy = f"set {key} to {most}" if most > seen.num_workers else ""
         rate = seen.supply_samples_per_s
         if rate is None or rate.value * cpus / workers < seen.limit_samples_per_s:
             remedy = " and ".join(part for part in (remedy, _more_cpus(seen, own * cpus)) if part)

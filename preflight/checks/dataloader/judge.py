@@ -64,7 +64,9 @@ def _data(seen: DataloaderReading) -> Finding:
 
 
 def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
-    cause = f"{seen.num_workers} living workers gave no batch of {seen.batch_size} in time"
+    size = f" of {seen.batch_size}" if seen.batch_size else ""
+    who = f"{seen.num_workers} living workers" if seen.num_workers else "a loader without workers"
+    cause = f"{who} gave no batch{size} in time"
     remedy = "run the data set alone with num_workers=0; lower batch_size if its samples are slow"
     finding = Finding(id="dataloader.no_batch", outcome=Outcome.PASS, subject=rank, observed=0)
     return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
@@ -92,10 +94,14 @@ def _supply(
 
 
 def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
-    """Of the rank that met most of them: ranks draw from the same samples."""
-    if not readings:
+    """Of the rank that met most of them: ranks draw from the same samples.
+
+    What a data set of the job's own does with corrupt samples is not seen.
+    """
+    ours = [seen for seen in readings if seen.dataset is None]
+    if not ours:
         return []
-    seen = max(readings, key=lambda seen: seen.corrupt_percent)
+    seen = max(ours, key=lambda seen: seen.corrupt_percent)
     named = ", ".join(seen.corrupt_files)
     cause = f"{seen.corrupt_samples} samples could not be read or decoded, among them {named}"
     remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
