@@ -17,7 +17,10 @@ from importlib import import_module
 
 from bench.table import HEADER, Row, broken, line
 
-NAMES = ("start_up", "host_run", "verdict_time", "supply_ratio", "series", "known_rate")
+NAMES = (
+    "start_up", "many_files", "host_run", "verdict_time", "storage_ratio", "supply_ratio", "series",
+    "known_rate",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -27,6 +27,8 @@ SLOT_WORDS = 16
 _INBLOCK_BYTES = 512  # getrusage counts read_bytes of /proc/PID/io in these, whatever the device
 _BROUGHT_IN_SHARE = 0.95  # of a file's bytes came from the disk: all of its pages are this run's
 _MOST_AT_ONCE = 64 << 20  # bytes of one read: readers must not need a large file's size in memory
+# Bytes are put aside for several files at once, but never so many that others go without.
+_MOST_CLAIMED, _CLAIMS = 4 << 20, 16
 _NAP_S = 0.005
 _MOST_BEHIND_NS = 250_000_000  # of the pace: what a stall held up is not all asked for at once
 
@@ -42,8 +44,7 @@ class Reader:
     def __init__(self, words: memoryview, number: int, readers: int, paths: list[bytes]) -> None:
         self._words, self._slot, self._paths = words, slot_at(number), paths
         self._number, self._readers = number, readers
-        self._buffer = bytearray(1 << 20)
-        self._pace_ns = self._until = self._evict = 0
+        self._pace_ns = self._until = self._evict = self._chunk = 0
         self._read: list[bytes] = []
         self._ours: list[bytes] = []
 
@@ -60,25 +61,29 @@ class Reader:
             self._let_go()
         else:
             self._pace_ns, self._until, self._evict = map(int, numbers)
+            room = self._until - self._everybody_claims()
+            self._chunk = max(0, min(_MOST_CLAIMED, room // (_CLAIMS * self._readers)))
             (self._first if name == "first" else self._again)()
         self._add(CPU_NS, time.process_time_ns() - cpu)
         self._add(PASSES, 1)
 
     def _first(self) -> None:
         """Each file once; what came from the disk is told file by file."""
-        before = getrusage(RUSAGE_SELF).ru_inblock
-        for path in self._due(self._paths):
-            size = self._fetch(path)
+        words, disk, ours = self._words, self._slot + DISK_BYTES, self._ours
+        before, total = getrusage(RUSAGE_SELF).ru_inblock, words[disk]
+        for path, size in self._reads(self._paths):
             after = getrusage(RUSAGE_SELF).ru_inblock
-            # Directories and inodes are read, too: a file cannot have given more than it has.
-            from_disk = min(size, (after - before) * _INBLOCK_BYTES)
-            before = after
             if size:
                 self._read.append(path)
-                self._add(DISK_BYTES, from_disk)
+            if after != before and size:
+                # Directories and inodes are read, too: a file cannot have given more than it has.
+                from_disk = min(size, (after - before) * _INBLOCK_BYTES)
+                total += from_disk
+                words[disk] = total
                 if from_disk >= _BROUGHT_IN_SHARE * size:
-                    self._ours.append(path)
-                    self._set(BROUGHT_IN, len(self._ours))
+                    ours.append(path)
+            before = after
+        self._set(BROUGHT_IN, len(ours))
 
     def _again(self) -> None:
         """The same files, again and again until it is stopped."""
@@ -88,8 +93,8 @@ class Reader:
             return
         self._evict = 0
         before, already = getrusage(RUSAGE_SELF).ru_inblock, self._words[self._slot + BYTES]
-        for path in self._due(chain.from_iterable(repeat(self._read))):
-            self._fetch(path)
+        for _ in self._reads(chain.from_iterable(repeat(self._read))):
+            pass
         read = self._words[self._slot + BYTES] - already
         disk = (getrusage(RUSAGE_SELF).ru_inblock - before) * _INBLOCK_BYTES
         self._add(DISK_BYTES, min(read, disk))
@@ -107,60 +112,70 @@ class Reader:
             os.close(file)
             self._add(LET_GO, 1)
 
-    def _fetch(self, path: bytes) -> int:
-        """Read a whole file and count it; its bytes, 0 for an error.
+    def _reads(self, paths: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+        """Read each file when its time has come; the path and its bytes, for those that could be.
 
-        Into memory that is used again: what a loader pays for its bytes object is not storage's.
+        Until a stop, the end, or the last byte that all readers together may read. Each reader has
+        its equal share of the pace. The bytes go into memory that is used again: what a loader pays
+        for its bytes object is not storage's. One long function, because here every call shows.
         """
-        words, slot, clock = self._words, self._slot, time.monotonic_ns
-        began = clock()
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                size = os.fstat(file).st_size
-                opened = clock()
-                words[slot + CLAIMED] = words[slot + BYTES] + size
-                if self._everybody_claims() > self._until:
-                    words[slot + CLAIMED] = words[slot + BYTES]
-                    words[slot + SPENT] += 1
-                    return 0
-                words[slot + READING] = 1
-                if self._evict:
-                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-                if size > len(self._buffer):
-                    self._buffer = bytearray(min(size, _MOST_AT_ONCE))
-                left = size
-                while left > 0 and (read := os.readv(file, [self._buffer])):
-                    left -= read
-            finally:
-                os.close(file)
-                words[slot + READING] = 0
-        except OSError:
-            words[slot + ERRORS] += 1
-            return 0
-        words[slot + OPEN_NS] += opened - began
-        words[slot + BYTES] += size - left
-        words[slot + LAST_NS] = clock()
-        words[slot + FINISHED] += 1
-        return size - left
-
-    def _due(self, paths: Iterable[bytes]) -> Iterator[bytes]:
-        """The paths, each when its time has come, until a stop, the end or the last byte allowed.
-
-        Each reader has its equal share of the pace.
-        """
-        words, clock, pace_ns = self._words, time.monotonic_ns, self._pace_ns
-        due, spent = clock() + self._number * pace_ns, words[self._slot + SPENT]
+        words, slot, clock, pace_ns = self._words, self._slot, time.monotonic_ns, self._pace_ns
+        open_, fstat, readv, close = os.open, os.fstat, os.readv, os.close
+        flags, buffers, room = os.O_RDONLY | os.O_CLOEXEC, [bytearray(1 << 20)], 1 << 20
+        finished, total, open_ns = (words[slot + word] for word in (FINISHED, BYTES, OPEN_NS))
+        due, claimed = clock() + self._number * pace_ns, total
         for path in paths:
             if pace_ns:
                 while (early := due - clock()) > 0 and not words[STOP]:
                     time.sleep(min(_NAP_S, early / 1e9))
                 due = max(due + pace_ns * self._readers, clock() - _MOST_BEHIND_NS)
             if words[STOP]:
-                return
-            yield path
-            if words[self._slot + SPENT] != spent:
-                return
+                break
+            began, left = clock(), 0
+            try:
+                file = open_(path, flags)
+                try:
+                    size = left = fstat(file).st_size
+                    open_ns += clock() - began
+                    if total + size > claimed:
+                        claimed = self._claim(total, size)
+                        if total + size > claimed:
+                            words[slot + SPENT] += 1
+                            break
+                    words[slot + READING] = 1
+                    if self._evict:
+                        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                    if size > room:
+                        room = min(size, _MOST_AT_ONCE)
+                        buffers = [bytearray(room)]
+                    while left > 0 and (read := readv(file, buffers)):
+                        left -= read
+                finally:
+                    close(file)
+                    words[slot + READING] = 0
+            except OSError:
+                words[slot + ERRORS] += 1
+                continue
+            total += size - left
+            finished += 1
+            words[slot + BYTES] = total
+            words[slot + OPEN_NS] = open_ns
+            words[slot + LAST_NS] = clock()
+            words[slot + FINISHED] = finished
+            yield path, size - left
+        self._set(CLAIMED, total)
+
+    def _claim(self, total: int, size: int) -> int:
+        """Put aside what the next files take; the bytes that this reader may have read by then.
+
+        Everybody adds up all claims after making one, so that together they never exceed the limit.
+        """
+        for wanted in (size + self._chunk, size):
+            self._set(CLAIMED, total + wanted)
+            if self._everybody_claims() <= self._until:
+                return total + wanted
+        self._set(CLAIMED, total)
+        return total
 
     def _everybody_claims(self) -> int:
         """Bytes that were read and those that are being read: nobody begins what is too much."""
