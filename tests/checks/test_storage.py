@@ -8,7 +8,6 @@ import pytest
 
 from preflight.checks.contract import Unavailable, Unit
 from preflight.checks.storage import CHECK, observe
-from preflight.checks.storage.judge import judge
 from preflight.checks.storage.reading import (
     StorageReading,
     cache_state_of,
@@ -66,7 +65,7 @@ def slow(verdict: str = "missed", **changes: Any) -> StorageReading:
 
 
 def judged(seen: StorageReading) -> dict[str, Finding]:
-    findings = judge([seen], making.limits("storage"))
+    findings = CHECK.judge([seen], making.limits("storage"))
     for finding in findings:
         bad = finding.outcome not in (Outcome.PASS, Outcome.SKIP)
         assert bad == bool(finding.cause and finding.remedy and finding.blame)
