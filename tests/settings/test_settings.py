@@ -618,9 +618,9 @@ def test_shipped_sets() -> None:
         resolve(Request(thresholds=name), checks, SHIPPED) for name in ("default", "cpu", "quick")
     )
     gpu = ("driver_cuda", "gpus")
-    assert default.run.checks == (*gpu, "limits", "shm", "pinned_copy", "dataloader")
+    assert default.run.checks == (*gpu, "limits", "shm", "pinned_copy", "storage", "dataloader")
     assert quick.run.checks == (*gpu, "limits", "shm", "pinned_copy")
-    assert cpu.run.checks == ("limits", "shm", "dataloader")
+    assert cpu.run.checks == ("limits", "shm", "storage", "dataloader")
     assert quick.values["shm.write"].value == "none"
     assert (cpu.gpu, cpu.loader.batch_size, cpu.consumer.host_cpus) == ("none", 32, 0)
     assert cpu.layers == ("default.yaml", "cpu.yaml")
@@ -657,7 +657,7 @@ def test_a_floor_of_a_shipped_file_is_not_the_sites_and_one_of_its_own_is() -> N
 def test_a_gpu_file_alone_makes_no_check_of_a_set_that_stands_alone() -> None:
     default = (SHIPPED / "default.yaml").read_text().replace("kind: base\n", "", 1)
     section = default.index("\npinned_copy:")
-    end = default.index("\ndataloader:")
+    end = default.index("\nstorage:")
     alone = default[:section] + default[end:]
     alone = alone.replace("gpu: auto", "gpu: h100-sxm").replace(" pinned_copy,", "")
     Path("alone.yaml").write_text("extends: none\n" + alone)
