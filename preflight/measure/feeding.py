@@ -18,10 +18,11 @@ from preflight.measure.closing import end_workers, worker_pids
 from preflight.measure.loader import OpenLoader, open_loader
 from preflight.measure.training_loop import TrainingLoop
 from preflight.measure.watch import Emit, Fields, Watch
-from preflight.model import Rate
 
 
-def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
+def measure(
+    unit: Unit, limit_samples_per_s: float, supply_samples_per_s: float, emit: Emit
+) -> Fields:
     """The fields of the check's reading; `emit` gets them while the run goes on.
 
     Raises:
@@ -56,7 +57,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         fields["au_percent"] = _au_percent(unit, loop)
         loop.stop()
         end_workers(worker_pids())
-    return {**fields, **_new_epochs(unit, opened, fields["consumed_samples_per_s"])}
+    return {**fields, **_new_epochs(unit, opened, supply_samples_per_s)}
 
 
 def _au_percent(unit: Unit, loop: TrainingLoop) -> float | None:
@@ -71,16 +72,15 @@ def _au_percent(unit: Unit, loop: TrainingLoop) -> float | None:
     return round(100 * loop.busy_share(began, time.monotonic()), 2)
 
 
-def _new_epochs(unit: Unit, opened: OpenLoader, rate: Rate | None) -> Fields:
+def _new_epochs(unit: Unit, opened: OpenLoader, supply_samples_per_s: float) -> Fields:
     """Seconds from an epoch's last batch to the next one's first, with and without new workers."""
     found: Fields = {}
     names = {"new_epoch_s": True, "new_epoch_restarted_s": False}
     batches = 2 * max(1, opened.workers)
     for name, persistent in names.items():
         loader = opened.epoch_of(batches, persistent_workers=persistent)
-        if loader is None or rate is None or rate.value <= 0:
-            return {}
-        if 2 * batches * (opened.batch_size or 1) / rate.value > unit.limits.max_epoch_s:
+        takes_s = 2 * batches * (opened.batch_size or 1) / supply_samples_per_s
+        if loader is None or takes_s > unit.limits.max_epoch_s:
             return {}
         unit.progress("two short epochs" + ("" if persistent else ", with new workers"))
         found[name] = round(_gap_s(loader), 4)

@@ -9,9 +9,12 @@ import tempfile
 
 from preflight.checks.contract import Unit
 from preflight.checks.dataloader import check_memory
+from preflight.measure.alone import measure_alone
 from preflight.measure.burner import burning
+from preflight.measure.closing import end_workers
 from preflight.measure.drain import Drain
-from preflight.measure.loader import NoSamples, open_loader
+from preflight.measure.loader import NoSamples, OpenLoader, open_loader
+from preflight.measure.stages import one
 from preflight.measure.watch import Emit, Fields, Watch
 
 
@@ -49,5 +52,23 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         if job.ranks > 1:
             emit(fields)  # what is found stands, whatever becomes of the others
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
+        explained = unit.rank == 0 and (job.explain or not watch.all_reached())
+        if explained and job.ranks > 1:
+            fields["alone_samples_per_s"] = watch.alone()
         drain.stop()
-        return fields
+    if explained and not fields["no_batch"] and end_workers(watch.workers()):
+        emit(fields)  # the verdict stands if a stage is cut off
+        fields |= _stages(unit, opened)
+    return fields
+
+
+def _stages(unit: Unit, opened: OpenLoader) -> Fields:
+    """Each stage alone, now that all loaders have ended."""
+    devices = unit.facts.cuda_devices()
+    gpu = devices[unit.rank].subject if unit.rank < len(devices) else None
+    seen = measure_alone(unit, opened.torch_loader, opened.source, gpu, opened.samples_in or one)
+    return {
+        "stages": seen.stages,
+        "limiting_stage": None if seen.limiting is None else seen.limiting.name,
+        "stages_missing": {stage.name: stage.reason for stage in seen.missing},
+    }

@@ -121,6 +121,10 @@ class Watch:
             time.sleep(self._stats.block_s)
             self._roster.tell(self._state, self._pids())
 
+    def all_reached(self) -> bool:
+        """Whether every rank has a rate that is enough."""
+        return self._roster.all_reached()
+
     def alone(self) -> Rate | None:
         """The rate now that the other ranks have ended; None where they have not, or too few."""
         until = time.monotonic() + _GONE_LIMIT_S
@@ -169,15 +173,16 @@ class Watch:
             budget_spent=self._read_bytes() >= self._budget_bytes,
         )
 
-    def _workers_pids(self) -> list[int]:
+    def workers(self) -> list[int]:
+        """Their pids, as far as they have said them."""
         return [slot.pid for slot in self._counters.read() if slot.pid is not None]
 
     def _pids(self) -> list[int]:
-        return list(dict.fromkeys([os.getpid(), *self._workers_pids(), *self._burners]))
+        return list(dict.fromkeys([os.getpid(), *self.workers(), *self._burners]))
 
     def _read_bytes(self) -> int:
         """What the workers have read since the first look at which one could be asked."""
-        total = read_bytes(self._unit.machine, self._workers_pids())
+        total = read_bytes(self._unit.machine, self.workers())
         if total is None:
             return 0
         if self._read_at_start is None:
@@ -210,7 +215,7 @@ class Watch:
 
     def _spent(self) -> Spent:
         slots = self._counters.read()
-        workers, main = self._workers_pids(), os.getpid()
+        workers, main = self.workers(), os.getpid()
         return Spent(
             samples=sum(slot.finished for slot in slots),
             getitem_wall_s=sum(slot.getitem_wall_ns for slot in slots) / 1e9,

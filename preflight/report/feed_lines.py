@@ -116,14 +116,16 @@ def _loop(loops: Sequence[Seen]) -> Iterator[Line]:
     if len(measured) > 1:
         text += f" (the least of {len(measured)} ranks)"
     waits = []
-    if (stalled := figure(seen, "stall_share_percent")) is not None:
-        # Two parts of one whole are rounded together, so that they add up.
-        parts = abs(used + stalled - 100) < 0.1
-        waits.append(f"{100 - round(used, 1) if parts else stalled:.1f} % of the time")
+    if (stalled := figure(seen, "stalled_steps_percent")) is not None:
+        waits.append(f"{stalled:.0f} % of the steps")
     if (longest := figure(seen, "longest_stall_s")) is not None:
         waits.append(f"longest {_short(longest)}")
     said = [text, *(["waits: " + ", ".join(waits)] if waits else [])]
-    for name, key in (("first batch", "first_batch_s"), ("new epoch", "epoch_gap_s")):
+    for name, key in (
+        ("first batch", "first_batch_s"),
+        ("new epoch", "new_epoch_s"),
+        ("with new workers", "new_epoch_restarted_s"),
+    ):
         if (after := figure(seen, key)) is not None:
             said.append(f"{name} {_short(after)}")
     if (au := figure(seen, "au_percent")) is not None:

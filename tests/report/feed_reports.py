@@ -123,8 +123,8 @@ LOOP = report(
                 remedy="raise loader.num_workers to 16"),
         reading={
             "predicted_utilisation_percent": 88.3, "measured_utilisation_percent": 87.06,
-            "au_percent": 81.0, "stall_share_percent": 12.94, "longest_stall_s": 0.412,
-            "first_batch_s": 1.23, "epoch_gap_s": 0.3, "demand_samples_per_s": 2790.0,
+            "au_percent": 81.0, "stalled_steps_percent": 12.94, "longest_stall_s": 0.412,
+            "first_batch_s": 1.23, "new_epoch_s": 0.3, "new_epoch_restarted_s": 1.94, "demand_samples_per_s": 2790.0,
         },
         duration_s=8.2,
     ),

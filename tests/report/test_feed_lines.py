@@ -170,20 +170,10 @@ def test_where_no_stage_limits_the_budget_has_a_line_unless_all_is_well():
 
 def test_the_loop():
     assert (
-        "loop   87.1 % utilisation measured, 88.3 % predicted; waits: 12.9 % of the time, longest "
-        "0.41 s; first batch 1.2 s; new epoch 0.3 s; AU as MLPerf counts it 81.0 %"
+        "loop   87.1 % utilisation measured, 88.3 % predicted; waits: 13 % of the steps, longest "
+        "0.41 s; first batch 1.2 s; new epoch 0.3 s; with new workers 1.9 s; AU as MLPerf counts it "
+        "81.0 %"
     ) in lines(LOOP)
-
-
-@pytest.mark.parametrize(
-    ("used", "stalled", "text"),
-    [(87.05, 12.95, "87.0 %|13.0 %"), (87.25, 12.75, "87.2 %|12.8 %"), (60.0, 12.0, "60.0 %|12.0")],
-)
-def test_what_was_used_and_what_was_waited_add_up(used, stalled, text):
-    reading = {"measured_utilisation_percent": used, "stall_share_percent": stalled}
-    (line,) = lines(report(result("feed", Outcome.PASS, reading=reading)))
-    for part in text.split("|"):
-        assert part in line
 
 
 def test_of_several_loops_the_least_used_is_told():

@@ -124,6 +124,10 @@ CHECK = Check(
     observe=observe,
     judge=judge,
     needs=("shm",),
-    uses=("driver_cuda", "storage"),  # a device that failed there is not given to a rank
+    uses=(
+        "driver_cuda",
+        "pinned_copy",
+        "storage",
+    ),  # a device that failed there is not given to a rank
     fan_out="rank",
 )

@@ -58,6 +58,9 @@ class DataloaderReading(Reading):
         default=None, description="the same loader when the other ranks had stopped"
     )
     stages: tuple[Stage, ...] = ()
+    stages_missing: dict[str, str | None] = Field(
+        default_factory=dict, description="stages without a rate, and why"
+    )
     limiting_stage: str | None = Field(default=None, description="the slowest of the stages")
     cpu_budget: CpuBudget | None = None
     paced_samples_per_s: float | None = Field(

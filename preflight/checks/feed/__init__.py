@@ -55,8 +55,10 @@ def observe(unit: Unit) -> FeedReading:
             ours["measured_utilisation_percent"] = round(percent, 2)
         return reading.model_copy(update=ours)
 
-    fields = measure(unit, reading.limit_samples_per_s, lambda fields: unit.emit(update(fields)))
-    return update(fields)
+    def emit(fields: dict[str, Any]) -> None:
+        unit.emit(update(fields))
+
+    return update(measure(unit, reading.limit_samples_per_s, supply["value"], emit))
 
 
 def applies(facts: Facts, limits: FeedLimits) -> str | None:
