@@ -39,7 +39,8 @@ def find(unit: Unit) -> Found:
         source = generate(unit.job.sample, unit.job.seed, None if folder is None else str(folder))
         return Found(None, source)
     unit.progress(f"listing {unit.job.data}")
-    listing = _list(unit.job.data, unit.job.sample.codec)
+    # A data set of the job's own may read any kind of file.
+    listing = _list(unit.job.data, unit.job.sample.codec if unit.job.dataset is None else "raw")
     if listing is None:
         return Found("no_answer", None)
     if listing.paths:

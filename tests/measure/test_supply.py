@@ -149,6 +149,8 @@ def test_a_folder_that_has_no_image_by_now(tmp_path: Path) -> None:
     (folder / "labels.csv").write_text("1,2")
     assert samples.find(photos).state == "no_image"
     assert samples.find(unit(tmp_path, data=str(folder))).state == "ok"  # raw: every file
+    own = unit(tmp_path, data=str(folder), sample={"codec": "jpeg"}, dataset="job:make")
+    assert samples.find(own).state == "ok"
 
 
 @pytest.mark.parametrize(("cpus", "processes"), [(0.0, 0), (0.5, 1), (1.5, 2)])
