@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from preflight.checks.contract import Unavailable, Unit
+from preflight.checks.contract import Unit
 from preflight.measure.burner import burning
 from preflight.measure.closing import end_workers, worker_pids
 from preflight.measure.loader import OpenLoader, open_loader
@@ -33,11 +33,7 @@ def measure(
     opened = open_loader(unit, unit.rank)
     unit.ready()
     batch_size = opened.batch_size
-    if batch_size is None:
-        raise Unavailable(
-            "the data set makes its own batches, whose size nobody else knows, so a step cannot be "
-            "as long as such a batch takes the GPU: look at dataloader's supply instead"
-        )
+    assert batch_size is not None  # the check has seen to it
     with burning(job.consumer.host_cpus) as burners:
         unit.progress(f"starting {opened.workers} workers")
         tempfile.gettempdir()  # as in `supply`

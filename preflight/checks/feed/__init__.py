@@ -27,6 +27,11 @@ def observe(unit: Unit) -> FeedReading:
     unit = replace(unit, facts=unit.facts.model_copy(update={"cpu": cpu}))
     supply = loader["supply_samples_per_s"]
     batch_size = loader["batch_size"]
+    if batch_size is None:
+        raise Unavailable(
+            "the data set makes its own batches, whose size nobody else knows, so a step cannot be "
+            "as long as such a batch takes the GPU; look at dataloader's supply instead"
+        )
     reading = FeedReading(
         rank=unit.rank,
         ranks=job.ranks,
