@@ -67,6 +67,9 @@ class Finding(Record):
     unit: str | None = None
     source: str | None = Field(default=None, description="where the limit comes from")
     cause: str | None = Field(default=None, description="the likely cause, one sentence")
+    cause_id: str | None = Field(
+        default=None, description="the row of the table of causes, where the cause is one of them"
+    )
     remedy: str | None = Field(default=None, description="the next thing to do")
     blame: Blame | None = None
 

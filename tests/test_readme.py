@@ -28,7 +28,8 @@ def help_of(*command: str) -> str:
 
 def test_options_and_variables_exist() -> None:
     text = help_of("run")
-    known = text + help_of("thresholds", "show") + help_of("report")
+    known = text + help_of("thresholds", "show") + help_of("thresholds", "import")
+    known += help_of("report")
     others = {
         "--index-url", "--extra-index-url",  # of pip
         "--gpus", "--shm-size", "--build-arg", "--rm", "--network", "--read-only", "--tmpfs",

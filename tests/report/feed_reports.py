@@ -124,7 +124,8 @@ LOOP = report(
         reading={
             "predicted_utilisation_percent": 88.3, "measured_utilisation_percent": 87.06,
             "au_percent": 81.0, "stalled_steps_percent": 12.94, "longest_stall_s": 0.412,
-            "first_batch_s": 1.23, "new_epoch_s": 0.3, "new_epoch_restarted_s": 1.94, "demand_samples_per_s": 2790.0,
+            "first_batch_s": 1.23, "new_epoch_s": 0.3, "new_epoch_restarted_s": 1.94,
+            "demand_samples_per_s": 2790.0,
         },
         duration_s=8.2,
     ),

@@ -171,8 +171,8 @@ def test_where_no_stage_limits_the_budget_has_a_line_unless_all_is_well():
 def test_the_loop():
     assert (
         "loop   87.1 % utilisation measured, 88.3 % predicted; waits: 13 % of the steps, longest "
-        "0.41 s; first batch 1.2 s; new epoch 0.3 s; with new workers 1.9 s; AU as MLPerf counts it "
-        "81.0 %"
+        "0.41 s; first batch 1.2 s; new epoch 0.3 s; with new workers 1.9 s; AU as MLPerf counts "
+        "it 81.0 %"
     ) in lines(LOOP)
 
 

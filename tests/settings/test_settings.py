@@ -617,10 +617,10 @@ def test_shipped_sets() -> None:
     default, cpu, quick = (
         resolve(Request(thresholds=name), checks, SHIPPED) for name in ("default", "cpu", "quick")
     )
-    gpu = ("driver_cuda", "gpus")
-    assert default.run.checks == (*gpu, "limits", "shm", "pinned_copy", "storage", "dataloader")
+    gpu, loaded = ("driver_cuda", "gpus"), ("storage", "dataloader", "feed")
+    assert default.run.checks == (*gpu, "limits", "shm", "pinned_copy", *loaded)
     assert quick.run.checks == (*gpu, "limits", "shm", "pinned_copy")
-    assert cpu.run.checks == ("limits", "shm", "storage", "dataloader")
+    assert cpu.run.checks == ("limits", "shm", *loaded)
     assert quick.values["shm.write"].value == "none"
     assert (cpu.gpu, cpu.loader.batch_size, cpu.consumer.host_cpus) == ("none", 32, 0)
     assert cpu.layers == ("default.yaml", "cpu.yaml")

@@ -30,6 +30,54 @@ class CpuBudget(Record):
     main_ms: Finite | None = Field(description="the process that takes the batches")
 
 
+class Evidence(Record):
+    """What the workers of one rank did while its rate was measured.
+
+    Shares are of the workers' wall time. None: the host hides it, or it was not asked.
+    """
+
+    getitem_share: Finite | None = Field(description="inside the data set")
+    getitem_cpu_share: Finite | None = Field(description="of it, on a CPU: the calling thread's")
+    collate_share: Finite | None = Field(description="inside collate, which writes to /dev/shm")
+    worker_cpu_share: Finite | None = Field(description="on a CPU, all threads of the workers")
+    worker_delay_share: Finite | None = Field(description="could have run and had no CPU")
+    main_cpu_share: Finite | None = Field(description="of the process that takes the batches")
+    disk_wait_share: Finite | None = Field(description="samples of the state D, uninterruptible")
+    waits: dict[str, float] = Field(
+        default_factory=dict,
+        description="shares by what a worker slept in: socket, lock, sleep, poll, pipe, other",
+    )
+    looks: int = Field(default=0, description="how often the states were sampled")
+    read_bytes_per_sample: Finite | None = Field(description="that read(2) returned")
+    disk_bytes_per_sample: Finite | None = Field(description="of them, from a disk")
+    major_faults_per_s: Finite | None = None
+    cpu_weight: int | None = None
+    slow_line: str | None = Field(default=None, description="file:line the workers were seen in")
+
+
+class Trial(Record):
+    """Another setting of the loader, tried for a moment."""
+
+    num_workers: int
+    prefetch_factor: int | None
+    samples_per_s: Rate
+
+
+class WhatIf(Record):
+    """What other settings of the loader would change."""
+
+    trials: tuple[Trial, ...] = ()
+    num_workers: int | None = Field(default=None, description="the best of them")
+    prefetch_factor: int | None = None
+    samples_per_s: Rate | None = Field(default=None, description="with these")
+    cpus_needed: int | None = Field(default=None, description="at least, for the demand")
+    cached_samples_per_s: Finite | None = Field(
+        default=None, description="were all data in memory; None where they are, or it is unknown"
+    )
+    call: str | None = Field(default=None, description="a DataLoader(...) with the best settings")
+    reason: str | None = Field(default=None, description="why nothing was tried")
+
+
 class DataloaderReading(Reading):
     """What the loader of one rank did, while those of all ranks ran."""
 
@@ -71,6 +119,8 @@ class DataloaderReading(Reading):
     )
     read_gib: float | None = Field(default=None, description="of the data path, by this rank")
     dataset: str | None = None
+    evidence: Evidence | None = None
+    what_if: WhatIf | None = None
     dataset_kind: str | None = Field(
         default=None, description="what it returned: dataset, iterable_dataset or dataloader"
     )
