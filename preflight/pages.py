@@ -171,7 +171,7 @@ def _applies(check: Check[Any, Any], settings: Settings, facts: Facts) -> str:
     if check.id not in settings.limits:
         return "no limits"
     limits, expected = settings.limits[check.id], settings.gpu != "none"
-    reason = why_not(check, limits, facts, gpu_expected=expected, data=True)
+    reason = why_not(check, limits, facts, gpu_expected=expected, no_data=None)
     return f"no: {reason}" if reason else "with --data" if check.data else "yes"
 
 

@@ -15,6 +15,8 @@ from preflight.settings.tree import did_you_mean
 # More workers than this per rank rarely help on one loader: published runs peak at 8 to 16.
 _MOST_AUTO_WORKERS = 8
 
+NO_DATA = "no data path was named (--data)"
+
 Checks = Mapping[str, Check[Any, Any]]
 
 
@@ -168,7 +170,7 @@ def make_plan(
         held = limits[check.id]
         if isinstance(held, DemandLimits):
             held = held.at_ranks(job.ranks)
-        skip = why_not(check, held, facts, gpu_expected=gpu_expected, data=job.data is not None)
+        skip = why_not(check, held, facts, gpu_expected=gpu_expected, no_data=_no_files(job))
         return Planned(check, held, skip, _units(check, job, facts))
 
     planned = tuple(bind(checks[id]) for id in ids)
@@ -176,14 +178,27 @@ def make_plan(
 
 
 def why_not(
-    check: Check[Any, Any], limits: Limits, facts: Facts, *, gpu_expected: bool, data: bool
+    check: Check[Any, Any],
+    limits: Limits,
+    facts: Facts,
+    *,
+    gpu_expected: bool,
+    no_data: str | None,
 ) -> str | None:
-    """Why a check does not apply here; None when it does."""
+    """Why a check does not apply here; None when it does. `no_data`: why there are no files."""
     if check.gpu and not gpu_expected:
         return "no GPU is expected here (gpu: none)"
-    if check.data and not data:
-        return "no data path was named (--data)"
+    if check.data and no_data is not None:
+        return no_data
     return check.applies(facts, limits)
+
+
+def _no_files(job: Job) -> str | None:
+    if job.data is None:
+        return NO_DATA
+    if job.dataset is not None and job.data_state == "not_a_folder":
+        return "--data names one file, which only the job's own data set knows how to read"
+    return None
 
 
 def _units(check: Check[Any, Any], job: Job, facts: Facts) -> tuple[PlannedUnit, ...]:

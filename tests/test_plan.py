@@ -83,6 +83,22 @@ def test_what_reads_the_data_path_needs_one(data: str | None, runs: bool) -> Non
     assert (plan.planned[0].skip is None) == runs
 
 
+def test_storage_needs_files_that_it_can_read_itself() -> None:
+    def skip(**changes: object) -> str | None:
+        base = making.settings()
+        plan = make_plan(
+            ["storage"], KNOWN, base.limits, making.job(**changes), making.facts(),
+            gpu_expected=False, deadline_s=60.0,
+        )  # fmt: skip
+        return plan.planned[0].skip
+
+    assert skip() == "no data path was named (--data)"
+    assert skip(data="/data", data_state="ok") is None
+    assert skip(data="/data", data_state="not_a_folder") is None  # it says so, and fails
+    one_file = skip(data="/data/train.lmdb", data_state="not_a_folder", dataset="job:make")
+    assert one_file is not None and "only the job's own data set" in one_file
+
+
 def test_a_number_of_workers_stands() -> None:
     assert job_on(2.0, workers=12).num_workers == 12
 

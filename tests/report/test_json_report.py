@@ -39,7 +39,7 @@ def test_the_keys_of_a_finding_are_stable():
     (shm,) = json.loads(render(FAILING))["results"][1]["findings"]
     assert list(shm) == [
         "id", "outcome", "would_be", "waived", "subject", "observed", "comparison", "limit",
-        "unit", "source", "cause", "remedy", "blame",
+        "unit", "source", "cause", "cause_id", "remedy", "blame",
     ]  # fmt: skip
 
 
