@@ -19,7 +19,7 @@ from bench.table import HEADER, Row, broken, line
 
 NAMES = (
     "start_up", "many_files", "host_run", "verdict_time", "storage_ratio", "supply_ratio", "series",
-    "known_rate",
+    "known_rate", "utilisation",
 )  # fmt: skip
 
 

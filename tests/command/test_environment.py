@@ -54,7 +54,7 @@ def test_what_a_run_is_by_variables_alone(gate: Gate) -> None:
         "thresholds": "quick", "workload": "vit_s16", "gpu": "h100-sxm", "set": [],
         "check": ["limits", "shm"], "skip": [], "waive": ["shm.floor", "limits.nofile"],
         "data": "data", "deadline_s": 120.0, "exit_on": "node", "report_only": True,
-        "allow_undecided": True, "stagger_s": 0.001, "explain": True,
+        "allow_undecided": True, "stagger_s": 0.001, "explain": True, "dataset": None,
     }  # fmt: skip
     assert record(ran, "run.deadline_s") == (120.0, "PREFLIGHT_DEADLINE")
     assert record(ran, "shm.min_free_gib") == (1e6, "PREFLIGHT_SET")
@@ -183,7 +183,7 @@ def test_a_cpu_request_that_makes_no_sense_is_one_warning_and_no_error(
 
 
 def test_lists_split_at_commas_in_flags_too(gate: Gate) -> None:
-    ran = gate.run("run", "--thresholds=cpu", "--skip=dataloader, shm", f"--set={NO_FLOOR}")
+    ran = gate.run("run", "--thresholds=cpu", "--skip=dataloader, shm,storage, feed", f"--set={NO_FLOOR}")
     assert_one_verdict(ran, 0)
     assert [result["check"] for result in ran.report["results"]] == ["limits"]
 

@@ -346,6 +346,8 @@ def test_a_healthy_node_passes_whole_threshold_sets(on: Start, thresholds: str) 
     outcomes = {result["check"]: result["outcome"] for result in ran.report["results"]}
     assert {"driver_cuda", "gpus", "limits", "shm", "pinned_copy"} <= set(outcomes)
     assert outcomes.pop("limits") == PASS_HERE
+    nothing_to_go_by = {"storage", "feed"} & set(outcomes)  # no data path and no demand
+    assert {outcomes.pop(check) for check in nothing_to_go_by} <= {"skip"}
     assert set(outcomes.values()) == {"pass"}
 
 

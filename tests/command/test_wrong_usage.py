@@ -69,7 +69,7 @@ OPTIONS = [
     (("--dataset=",), "--dataset"),
     (("--dataset=train.py",), "write MODULE:FACTORY"),
     (("--check=shm", "--skip=shm"), "nothing is left to run"),
-    (("--skip=limits,shm,dataloader",), "nothing is left to run"),
+    (("--skip=limits,shm,storage,dataloader,feed",), "nothing is left to run"),
     (("--set=expect.data=true",), "name it with --data"),
     (("a-stray-word",), "a-stray-word"),
     (("--report-dir",), "--report-dir"),
