@@ -52,7 +52,11 @@ def measure(
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
         fields["au_percent"] = _au_percent(unit, loop)
         loop.stop()
+        watch.budget.look(watch.workers())
+        fields["read_gib"] = watch.budget.read_gib
         end_workers(worker_pids())
+    if watch.budget.spent:
+        return fields
     return {**fields, **_new_epochs(unit, opened, supply_samples_per_s)}
 
 

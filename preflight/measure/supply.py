@@ -56,6 +56,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         if explained and job.ranks > 1:
             fields["alone_samples_per_s"] = watch.alone()
         drain.stop()
+        fields["read_gib"] = watch.budget.read_gib
     if explained and not fields["no_batch"] and end_workers(watch.workers()):
         emit(fields)  # the verdict stands if a stage is cut off
         fields |= _stages(unit, opened)

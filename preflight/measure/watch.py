@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from preflight.checks.contract import Unavailable, Unit
 from preflight.machine.cpu import throttling
 from preflight.machine.load import LoadMeter
-from preflight.machine.process_io import read_bytes
 from preflight.measure.blocks import Look
 from preflight.measure.loader import OpenLoader
 from preflight.measure.model_rate import Spent, budget
+from preflight.measure.read_budget import ReadBudget
 from preflight.measure.stage_rates import rate_of_blocks
 from preflight.measure.stopping import FEWEST_BLOCKS, Decision
 from preflight.measure.window import Progress, Window
@@ -79,8 +79,7 @@ class Watch:
         )  # fmt: skip
         self._began = time.monotonic()
         self._throttled = throttling(unit.machine)
-        self._budget_bytes = _budget_bytes(unit)
-        self._read_at_start: int | None = None
+        self.budget = ReadBudget(unit)
         self._opened: Spent | None = None
         self.opened_at_s = self._began
         """When warm-up was over, by the monotonic clock; before that, when it all began."""
@@ -116,10 +115,13 @@ class Watch:
         self._state = State.REACHED if reached else State.NOT_REACHED
         until = self._began + _WAITING_SHARE * float(self._unit.limits.timeout_s)
         self._roster.tell(self._state, self._pids())
-        while not self._roster.all_know() and time.monotonic() < until:
+        while not self._roster.all_know() and time.monotonic() < until and not self.budget.spent:
             self._unit.progress("loading until the other ranks know their rates")
             time.sleep(self._stats.block_s)
+            self.budget.look(self.workers())
             self._roster.tell(self._state, self._pids())
+        if self.budget.spent:
+            self._consumer.stop()
 
     def all_reached(self) -> bool:
         """Whether every rank has a rate that is enough."""
@@ -136,7 +138,7 @@ class Watch:
         time.sleep(self._stats.block_s)  # batches that were loaded beside the others
         maker, xs = self._window.new_maker(), list[float]()
         until = time.monotonic() + 2 * self._stats.stage_s
-        while len(xs) < FEWEST_BLOCKS and time.monotonic() < until:
+        while len(xs) < FEWEST_BLOCKS and time.monotonic() < until and not self.budget.spent:
             block = maker.add(self._progress().look)
             if block is not None:
                 xs.append(block.x)
@@ -162,6 +164,7 @@ class Watch:
         if warm and self._state is State.STARTING:
             self._state = State.LOADING
         self._roster.tell(self._state, self._pids())
+        self.budget.look(self.workers())
         consumed = self._consumer.consumed()
         return Progress(
             look=Look(
@@ -170,7 +173,7 @@ class Watch:
             delivered=batches * (self._batch_size or 1),
             all_started_at=None if None in starts else max(s for s in starts if s is not None),
             all_finished_one=warm and self._roster.all_load(),
-            budget_spent=self._read_bytes() >= self._budget_bytes,
+            budget_spent=self.budget.spent,
         )
 
     def workers(self) -> list[int]:
@@ -179,15 +182,6 @@ class Watch:
 
     def _pids(self) -> list[int]:
         return list(dict.fromkeys([os.getpid(), *self.workers(), *self._burners]))
-
-    def _read_bytes(self) -> int:
-        """What the workers have read since the first look at which one could be asked."""
-        total = read_bytes(self._unit.machine, self.workers())
-        if total is None:
-            return 0
-        if self._read_at_start is None:
-            self._read_at_start = total
-        return total - self._read_at_start
 
     def _words(self, progress: Progress) -> str:
         if not self._window.test.blocks:
@@ -210,7 +204,7 @@ class Watch:
             "throttled_percent": self._throttled_percent(),
             "load_1m": os.getloadavg()[0],
             "cpu_budget": None if self._opened is None else budget(self._opened, self._spent()),
-            "read_gib": round(self._read_bytes() / 2**30, 3),
+            "read_gib": self.budget.read_gib,
         }
 
     def _spent(self) -> Spent:
@@ -232,12 +226,3 @@ class Watch:
         periods = now.nr_periods - self._throttled.nr_periods
         throttled = now.nr_throttled - self._throttled.nr_throttled
         return round(100 * throttled / periods, 1) if periods > 0 else 0.0
-
-
-def _budget_bytes(unit: Unit) -> float:
-    """What this rank may read of the data path: its part of what the run has left."""
-    if unit.job.data is None:
-        return math.inf
-    storage = unit.earlier.get("storage") or {}
-    left_gib = unit.job.max_read_gib - (storage.get("read_gib") or 0.0)
-    return max(0.0, left_gib) * 2**30 / unit.job.ranks

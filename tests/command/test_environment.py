@@ -183,7 +183,9 @@ def test_a_cpu_request_that_makes_no_sense_is_one_warning_and_no_error(
 
 
 def test_lists_split_at_commas_in_flags_too(gate: Gate) -> None:
-    ran = gate.run("run", "--thresholds=cpu", "--skip=dataloader, shm,storage, feed", f"--set={NO_FLOOR}")
+    ran = gate.run(
+        "run", "--thresholds=cpu", "--skip=dataloader, shm,storage, feed", f"--set={NO_FLOOR}"
+    )
     assert_one_verdict(ran, 0)
     assert [result["check"] for result in ran.report["results"]] == ["limits"]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -16,7 +14,7 @@ from preflight.measure import supply
 from preflight.measure.counters import Counters
 from preflight.measure.drain import Drain
 from preflight.measure.loader import OpenLoader
-from preflight.measure.watch import Watch, _budget_bytes
+from preflight.measure.watch import Watch
 from preflight.roster import Roster, State
 from tests.measure.test_supply import unit
 
@@ -85,14 +83,3 @@ def test_the_window_does_not_open_before_all_ranks_load(tmp_path: Path) -> None:
     fields = supply.measure(made, 1.0, lambda fields: None)
     assert loads_at, "it had decided before the other rank loaded"
     assert fields["decision"].verdict == "reached"
-
-
-@pytest.mark.parametrize(
-    ("earlier", "gib"), [({}, 8.0), ({"storage": {"read_gib": 6.0}}, 5.0), ({"storage": None}, 8.0)]
-)
-def test_ranks_share_what_the_run_may_still_read(
-    tmp_path: Path, earlier: dict[str, Any], gib: float
-) -> None:
-    made = unit(tmp_path, data="/data", data_state="ok", ranks=2)
-    assert _budget_bytes(replace(made, earlier=earlier)) == gib * 2**30
-    assert _budget_bytes(unit(tmp_path, ranks=2)) == math.inf

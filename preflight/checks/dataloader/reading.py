@@ -16,6 +16,9 @@ class DataloaderLimits(DemandLimits):
     min_feed_ratio: float = Field(gt=0, description="supply must reach this share of the demand")
     min_samples_per_s: float = Field(ge=0, description="floor where no workload is named")
     max_corrupt_percent: float = Field(ge=0, le=100)
+    max_read_share: float = Field(
+        gt=0, le=1, description="of what the run may still read of the data path"
+    )
     max_first_batch_s: float | None = Field(default=None, gt=0)
     max_memory_share: float = Field(gt=0, le=1, description="of the memory headroom, predicted")
     worker_memory_gib: float = Field(gt=0, description="one loader worker")

@@ -20,6 +20,9 @@ class FeedLimits(DemandLimits):
         description="the host waits for each step to end, as MLPerf Storage's loop does"
     )
     serial_s: float = Field(ge=0, description="seconds of that loop after the verdict, for its AU")
+    max_read_share: float = Field(
+        gt=0, le=1, description="of what the run may still read of the data path"
+    )
     max_epoch_s: float = Field(
         ge=0, description="new epochs are tried where two of them take no longer"
     )
