@@ -1,67 +1,94 @@
 """Does a loop feed the GPU as well as supply / demand says? Twelve loops of known cost.
 
-Each is one run of the command with a Dataset whose samples cost a fixed sleep or fixed CPU seconds:
-`dataloader` measures the supply and predicts, `feed` then trains on the same loader and measures.
+A Dataset's samples cost a fixed sleep or fixed CPU seconds. Its supply is measured as `dataloader`
+does, before and after the loops that train on it as `feed` does, at three demands.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from statistics import median
+from dataclasses import replace
+from statistics import fmean, median
 
 from torch.utils.data import Dataset
 
-from bench.command import gate
 from bench.known_loader import Busy, Sleeping
+from bench.known_rate import setup_of
 from bench.table import Row
+from preflight import checks
+from preflight.checks.contract import Unit
+from preflight.checks.feed.prediction import predicted
+from preflight.machine.facts import gather
+from preflight.machine.root import host
+from preflight.measure import feeding, supply
+from preflight.scratch import Scratch
+from preflight.settings import SHIPPED, Request, resolve
 
 _BOUND_POINTS = 3.0
 _COST_S = 0.004
-_BATCH = 8
-_RATIOS = (0.5, 0.8, 1.3)  # supply / demand, of the cost that is known
+_RATIOS = (0.5, 0.8, 1.3)  # supply / demand
 _WORKERS = (1, 2)
 _KINDS = {"sleep": Sleeping, "cpu": Busy}
 _KIND = "BENCH_DATASET"
+_ANY = 1e-3  # a limit that every rate reaches: it is the rate that is wanted, not a verdict
 
 
 def dataset() -> Dataset[object]:
-    """What `--dataset bench.utilisation:dataset` loads."""
+    """What the loader loads; `_KIND` says which."""
     return _KINDS[os.environ[_KIND]](_COST_S)
 
 
 def measure(repeat: int) -> list[Row]:
     """How far the prediction was off, in points of utilisation."""
-    off, notes = [], []
-    for _ in range(repeat):
-        for kind, workers, ratio in itertools.product(_KINDS, _WORKERS, _RATIOS):
-            predicted, measured = _one(kind, workers, ratio)
-            off.append(abs(predicted - measured))
-            notes.append(f"{kind} W{workers} {ratio:g}: {predicted:.0f}/{measured:.0f}")
+    off: list[float] = []
+    notes: list[str] = []
+    for kind in _KINDS:
+        os.environ[_KIND] = kind
+        for workers in _WORKERS:
+            for _ in range(repeat):
+                for ratio, wanted, got in _loops(workers):
+                    off.append(abs(wanted - got))
+                    notes.append(f"{kind} W{workers} S/D {ratio:g}: {wanted:.0f}/{got:.0f}")
     return [
-        Row("utilisation predicted - measured, worst of 12", max(off), " points",
-            at_most=_BOUND_POINTS, note=f"median {median(off):.1f}"),
-        Row("  predicted/measured %", float(len(off)), " loops", note=", ".join(notes)),
+        Row("utilisation predicted - measured, worst", max(off), " points",
+            at_most=_BOUND_POINTS, note=f"{len(off)} loops, median {median(off):.1f}"),
+        Row("  predicted/measured %", median(off), " points", note=", ".join(notes)),
     ]  # fmt: skip
 
 
-def _one(kind: str, workers: int, ratio: float) -> tuple[float, float]:
-    """Percent predicted, percent measured."""
-    demand = workers / _COST_S / ratio
-    settings = {
-        "loader.num_workers": workers, "loader.batch_size": _BATCH, "feed.serial_s": 0,
-        "feed.max_epoch_s": 0, "dataloader.demand_samples_per_s": demand,
-        # Limits that nothing misses: it is the rates that are wanted, not a verdict.
-        "dataloader.min_feed_ratio": 0.01, "feed.min_utilisation_percent": 1,
-    }  # fmt: skip
-    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    dataset = ("--dataset", "bench.utilisation:dataset")
-    ran = gate("--check", "feed", *dataset, *options, variables={_KIND: kind})
-    (result,) = (each for each in ran.report["results"] if each["check"] == "feed")
-    if result["reading"] is None or result["reading"]["measured_utilisation_percent"] is None:
-        raise RuntimeError(f"{kind}, {workers} workers, {ratio:g}: {result['reason']}")
-    reading = result["reading"]
-    return (
-        float(reading["predicted_utilisation_percent"]),
-        float(reading["measured_utilisation_percent"]),
-    )
+def _loops(workers: int) -> list[tuple[float, float, float]]:
+    """(supply / demand, percent predicted, percent measured) of one loader."""
+    unit = _unit(workers)
+    before = _supply(unit)
+    used = []
+    for ratio in _RATIOS:
+        demand = before / ratio
+        limits = unit.limits.model_copy(update={"demand_samples_per_s": demand})
+        fields = feeding.measure(replace(unit, limits=limits), _ANY, before, lambda fields: None)
+        rate = fields["supply_samples_per_s"].value
+        used.append((ratio, demand, 100 * min(1.0, rate / demand)))
+    rate = {"value": fmean((before, _supply(unit)))}
+    ahead = workers * unit.job.loader.prefetch_factor
+    return [
+        (ratio, predicted(rate, demand, ahead, 0.0)["predicted_utilisation_percent"] or 0.0, got)
+        for ratio, demand, got in used
+    ]
+
+
+def _supply(unit: Unit) -> float:
+    loader = replace(unit, limits=_limits()["dataloader"])
+    return float(supply.measure(loader, _ANY, lambda fields: None)["supply_samples_per_s"].value)
+
+
+def _unit(workers: int) -> Unit:
+    job = setup_of(workers).job.model_copy(update={"dataset": "bench.utilisation:dataset"})
+    only_the_loop = {"serial_s": 0.0, "max_epoch_s": 0.0}
+    return Unit(
+        subject="rank 0", machine=host(), limits=_limits()["feed"].model_copy(update=only_the_loop),
+        job=job, facts=gather(host(), os.environ), earlier={}, scratch=Scratch("bench"),
+    )  # fmt: skip
+
+
+def _limits() -> dict[str, object]:
+    known = {id: check.limits for id, check in checks.discover().items()}
+    return dict(resolve(Request(thresholds="cpu"), known, SHIPPED).limits)
