@@ -20,6 +20,8 @@ class Miss:
     remedy: str
     blame: Blame = Blame.SETUP
     outcome: Outcome = Outcome.FAIL
+    cause_id: str | None = None
+    """The row of a table of causes, where it comes from one."""
 
 
 def at_least(
@@ -77,6 +79,7 @@ def missed(finding: Finding, miss: Miss) -> Finding:
         update={
             "outcome": miss.outcome,
             "cause": miss.cause,
+            "cause_id": miss.cause_id,
             "remedy": miss.remedy,
             "blame": miss.blame,
         }

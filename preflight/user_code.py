@@ -135,14 +135,20 @@ def said(error: BaseException) -> str:
     return told + _at(error)
 
 
+def is_own(file: str) -> bool:
+    """Whether a frame's file is the job's own code: not installed, Python's, torch's or ours."""
+    return not (file.startswith(("<", _PACKAGE, *_STDLIB)) or _INSTALLED.search(file))
+
+
+def is_installed(file: str) -> bool:
+    """Whether it is of an installed package that is neither torch nor this one."""
+    return bool(_INSTALLED.search(file)) and not (file.startswith(_PACKAGE) or _TORCH.search(file))
+
+
 def _at(error: BaseException) -> str:
-    frames = [
-        (file, line)
-        for file, line in _FRAME.findall(_traceback(error))
-        if not file.startswith(("<", _PACKAGE)) and not _TORCH.search(file)
-    ]
-    installed = [(f, n) for f, n in frames if _INSTALLED.search(f)]
-    own = [(f, n) for f, n in frames if not _INSTALLED.search(f) and not f.startswith(_STDLIB)]
+    frames = _FRAME.findall(_traceback(error))
+    installed = [(file, line) for file, line in frames if is_installed(file)]
+    own = [(file, line) for file, line in frames if is_own(file)]
     for file, line in (own or installed)[-1:]:
         return f" ({file}, line {line})"
     return ""

@@ -17,8 +17,10 @@ FILES = {
     if "thresholds" not in path.parts
 }
 PURE = {
-    "checks/contract.py", "checks/dataloader/cause.py", "checks/dataloader/judge.py",
-    "checks/dataloader/reading.py", "checks/dataloader/start_up.py",
+    "checks/contract.py", "checks/dataloader/advice.py", "checks/dataloader/case.py",
+    "checks/dataloader/cause.py", "checks/dataloader/causes.py", "checks/dataloader/judge.py",
+    "checks/dataloader/more.py", "checks/dataloader/reading.py", "checks/dataloader/signs.py",
+    "checks/dataloader/told.py", "checks/dataloader/start_up.py",
     "checks/driver_cuda/coverage.py", "checks/driver_cuda/judge.py",
     "checks/driver_cuda/presence.py", "checks/driver_cuda/reading.py",
     "checks/driver_cuda/versions.py", "checks/feed/judge.py", "checks/feed/prediction.py",
@@ -31,7 +33,8 @@ PURE = {
     "diagnosis/cuda_codes.py", "diagnosis/data_paths.py", "diagnosis/ends.py",
     "diagnosis/headroom.py", "diagnosis/loader_failures.py", "diagnosis/nvml_codes.py",
     "diagnosis/remedies.py", "ended.py", "exit_code.py", "facts.py", "gpu_facts.py", "job.py",
-    "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/model_rate.py",
+    "judge.py", "measure/blocks.py", "measure/disturbance.py", "measure/evidence.py",
+    "measure/model_rate.py",
     "measure/stage_rates.py", "measure/stats.py", "measure/stopping.py", "measure/window.py",
     "model.py", "needs.py", "outcome.py", "plan.py", "seed.py", "settings/sections.py",
     "settings/tree.py",
@@ -42,6 +45,7 @@ PURE_MODULES = {
 } | {
     "preflight",
     "preflight.checks",
+    "preflight.checks.dataloader",
     "preflight.checks.driver_cuda",
     "preflight.checks.gpus",
     "preflight.checks.pinned_copy",

@@ -1,7 +1,4 @@
-"""What processes have read, as the kernel accounts it (proc_pid_io(5)).
-
-It counts read(2) and its like, not what is touched through mmap.
-"""
+"""What processes have read, as the kernel accounts it (proc_pid_io(5))."""
 
 from __future__ import annotations
 
@@ -13,15 +10,28 @@ from preflight.machine.root import Root
 
 def read_bytes(root: Root, pids: Iterable[int]) -> int | None:
     """Bytes that these have read from files, memory or disk alike; None where none can be asked."""
-    texts = [root.read_text(f"/proc/{pid}/io") for pid in pids]
-    known = [n for text in texts if text is not None and (n := parse_rchar(text)) is not None]
-    return sum(known) if known else None
+    return _total(root, pids, "rchar")
+
+
+def disk_bytes(root: Root, pids: Iterable[int]) -> int | None:
+    """Bytes that a block device had to give for these; mmap's count, those of a server do not."""
+    return _total(root, pids, "read_bytes")
 
 
 def parse_rchar(text: str) -> int | None:
     """Rchar of /proc/PID/io: bytes that reads have returned."""
+    return _field(text, "rchar")
+
+
+def _total(root: Root, pids: Iterable[int], name: str) -> int | None:
+    texts = [root.read_text(f"/proc/{pid}/io") for pid in pids]
+    known = [n for text in texts if text is not None and (n := _field(text, name)) is not None]
+    return sum(known) if known else None
+
+
+def _field(text: str, name: str) -> int | None:
     for line in text.splitlines():
         key, _, value = line.partition(":")
-        if key == "rchar":
+        if key == name:
             return integer(value.strip())
     return None

@@ -83,6 +83,13 @@ class Root:
         except (OSError, ValueError):
             return None
 
+    def link(self, name: str) -> str | None:
+        """Where a symbolic link points, None when there is none or it may not be read."""
+        try:
+            return os.readlink(self._where(name))
+        except (OSError, ValueError):
+            return None
+
     def list_dir(self, name: str) -> list[str]:
         """Sorted names in a directory; empty when there is none to read."""
         try:

@@ -9,28 +9,28 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from typing import Any, Literal
 
 from preflight.memfd import anonymous_file
 
 # The memory begins with a token that tells it from anything else, then come the slots.
 _TOKEN_BYTES = 16
 _SLOTS_AT = 128
-# A slot: eight words, then the names. 128 bytes for the words keep two workers' stores out of one
-# pair of cache lines, which processors fetch together.
+# A slot: thirteen words, then the names. 128 bytes for the words keep two workers' stores out of
+# one pair of cache lines, which processors fetch together.
 _FINISHED, _CORRUPT, _STARTED_NS, _PID, _WALL_NS, _CPU_NS, _EMPTY, _NAMES = range(8)
+_COLLATE_WALL_NS, _COLLATE_CPU_NS, _GETITEM_SINCE_NS, _COLLATE_SINCE_NS, _LINE = range(8, 13)
+_WORDS = 13
 _NAMES_AT = 128
 MAX_NAMES = 4
 NAME_BYTES = 200
+_LINE_NAME = MAX_NAMES - 1
 _SLOT_BYTES = 1024
 
 
-SamplesIn = Callable[[Any], int]
-"""How many samples something is that a dataset returned for one index, or by one next()."""
+Phase = Literal["getitem", "collate", "between"]
+"""Where a worker is: in the dataset, in collate, or in neither."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ class SlotRecord:
     """Its part of an IterableDataset holds no sample, so it will never finish one."""
     corrupt_names: tuple[str, ...]
     """The first few samples that could not be decoded; long names keep their end."""
+    collate_wall_ns: int
+    """Time inside the loader's collate_fn."""
+    collate_cpu_ns: int
+    getitem_since_ns: int | None
+    """time.monotonic_ns() when it went into the dataset, where it has not come back yet."""
+    collate_since_ns: int | None
+    line: str | None
+    """The line of the job's own code that it was most often seen in; None: nobody looked."""
 
 
 class Counters:
@@ -77,6 +85,10 @@ class Counters:
         memory = mmap.mmap(fd, _size(workers))
         memory[:_TOKEN_BYTES] = os.urandom(_TOKEN_BYTES)
         return cls(memory, workers, f"/proc/{os.getpid()}/fd/{fd}", fd)
+
+    def __len__(self) -> int:
+        """How many workers have a slot."""
+        return len(self._slots)
 
     def slot(self, worker_id: int) -> Slot:
         """The slot of one worker, for that worker to write to."""
@@ -113,6 +125,36 @@ class Slot:
         self._words[self._first_word + _PID] = os.getpid()
         self._words[self._first_word + _STARTED_NS] = time.monotonic_ns()
 
+    def enter_getitem(self, at_ns: int) -> None:
+        """It goes into the dataset; 0: it has come back, or raised."""
+        self._words[self._first_word + _GETITEM_SINCE_NS] = at_ns
+
+    def enter_collate(self, at_ns: int) -> None:
+        """It goes into collate; 0: it has come back, or raised."""
+        self._words[self._first_word + _COLLATE_SINCE_NS] = at_ns
+
+    def collated(self, wall_ns: int, cpu_ns: int) -> None:
+        """One more batch was put together, in so long."""
+        self._words[self._first_word + _COLLATE_WALL_NS] += wall_ns
+        self._words[self._first_word + _COLLATE_CPU_NS] += cpu_ns
+
+    def phase(self) -> Phase:
+        """Where the worker is at this moment."""
+        words, at = self._words, self._first_word
+        if words[at + _GETITEM_SINCE_NS]:
+            return "getitem"
+        return "collate" if words[at + _COLLATE_SINCE_NS] else "between"
+
+    def pid(self) -> int | None:
+        """The worker's process, None before it has started."""
+        return self._words[self._first_word + _PID] or None
+
+    def say_line(self, line: str) -> None:
+        """Where it was most often seen; for a dataset that has no corrupt names to say."""
+        at = self._first_name + _LINE_NAME * NAME_BYTES
+        self._memory[at : at + NAME_BYTES] = _padded(line)
+        self._words[self._first_word + _LINE] = 1
+
     def finish(self, samples: int, wall_ns: int, cpu_ns: int) -> None:
         """The dataset returned `samples` more, after so long."""
         self._words[self._first_word + _WALL_NS] += wall_ns
@@ -125,7 +167,7 @@ class Slot:
 
     def corrupt(self, name: str) -> None:
         """One more sample could not be decoded."""
-        text = name.encode("utf-8", "surrogateescape")[-NAME_BYTES:].ljust(NAME_BYTES, b"\0")
+        text = _padded(name)
         used = self._words[self._first_word + _NAMES]
         if used < MAX_NAMES and text not in self._names(used):
             at = self._first_name + used * NAME_BYTES
@@ -135,8 +177,8 @@ class Slot:
 
     def read(self) -> SlotRecord:
         """What the worker has reported."""
-        words = self._words[self._first_word : self._first_word + _NAMES + 1].tolist()
-        names = (name.rstrip(b"\0").decode("utf-8", "replace") for name in self._names(words[-1]))
+        words = self._words[self._first_word : self._first_word + _WORDS].tolist()
+        line = self._names(MAX_NAMES)[_LINE_NAME] if words[_LINE] else b""
         return SlotRecord(
             finished=words[_FINISHED],
             corrupt=words[_CORRUPT],
@@ -145,127 +187,17 @@ class Slot:
             getitem_wall_ns=words[_WALL_NS],
             getitem_cpu_ns=words[_CPU_NS],
             empty=bool(words[_EMPTY]),
-            corrupt_names=tuple(names),
+            corrupt_names=tuple(map(_text, self._names(words[_NAMES]))),
+            collate_wall_ns=words[_COLLATE_WALL_NS],
+            collate_cpu_ns=words[_COLLATE_CPU_NS],
+            getitem_since_ns=words[_GETITEM_SINCE_NS] or None,
+            collate_since_ns=words[_COLLATE_SINCE_NS] or None,
+            line=_text(line) or None,
         )
 
     def _names(self, used: int) -> list[bytes]:
         starts = (self._first_name + number * NAME_BYTES for number in range(min(used, MAX_NAMES)))
         return [self._memory[at : at + NAME_BYTES] for at in starts]
-
-
-@dataclass(frozen=True)
-class WorkerInit:
-    """A worker_init_fn that says which process a worker is and when it was ready."""
-
-    counters: Counters
-
-    def __call__(self, worker_id: int) -> None:
-        """Called by torch in the worker, before its first sample."""
-        self.counters.slot(worker_id).start()
-
-
-def worker_init(counters: Counters) -> WorkerInit:
-    """The `worker_init_fn` for a DataLoader whose dataset is `counted`."""
-    return WorkerInit(counters)
-
-
-def counted(
-    dataset: Any,
-    counters: Counters,
-    *,
-    samples_in: SamplesIn | None = None,
-    endless: bool = False,
-) -> Dataset[Any]:
-    """The dataset, of either style, with its finished samples counted.
-
-    What it returns for one index is one sample, unless `samples_in` says that it may be a batch.
-    An iterable one that is `endless` begins anew at its end.
-    """
-    style = CountingIterable if isinstance(dataset, IterableDataset) else CountingDataset
-    return style(dataset, counters, samples_in, endless)
-
-
-class _Transparent:
-    """Length and attributes are the wrapped dataset's: code that meets it sees no change."""
-
-    def __init__(
-        self,
-        dataset: Any,
-        counters: Counters,
-        samples_in: SamplesIn | None = None,
-        endless: bool = False,
-    ) -> None:
-        self.__dict__.update(
-            _preflight_dataset=dataset, _preflight_counters=counters,
-            _preflight_samples_in=samples_in, _preflight_endless=endless,
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self._preflight_dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._preflight_dataset, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # The usual way to shard an IterableDataset is to set its bounds in worker_init_fn.
-        setattr(self._preflight_dataset, name, value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(self.__dict__.values())  # what __init__ was given, in its order
-
-    def _preflight_slot(self) -> Slot:
-        """Where this process counts, also in a loader without workers."""
-        worker = get_worker_info()
-        slot: Slot = self._preflight_counters.slot(worker.id if worker else 0)
-        return slot
-
-    def _preflight_timed(self, load: Callable[..., Any], argument: Any, samples: int | None) -> Any:
-        """Call load(argument) and count what it returned; None: one sample, or a batch."""
-        wall, cpu = time.monotonic_ns(), time.thread_time_ns()
-        loaded = load(argument)
-        wall_ns, cpu_ns = time.monotonic_ns() - wall, time.thread_time_ns() - cpu
-        if samples is None:
-            samples_in = self._preflight_samples_in
-            samples = 1 if samples_in is None else samples_in(loaded)
-        self._preflight_slot().finish(samples, wall_ns, cpu_ns)
-        return loaded
-
-
-class CountingDataset(_Transparent, Dataset[Any]):
-    """A map-style dataset with its finished samples counted."""
-
-    def __getitem__(self, index: Any) -> Any:
-        # A loader without automatic batching may hand over a whole batch of indices.
-        samples = len(index) if isinstance(index, list) else None
-        return self._preflight_timed(self._preflight_dataset.__getitem__, index, samples)
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "__getitems__":
-            return super().__getattr__(name)
-        # torch asks whether the dataset has it, and whether it is true.
-        load = self._preflight_dataset.__getitems__
-        return load and (lambda indices: self._preflight_timed(load, indices, len(indices)))
-
-
-class CountingIterable(_Transparent, IterableDataset[Any]):
-    """An iterable-style dataset with its finished samples counted: one for each item it yields."""
-
-    def __iter__(self) -> Iterator[Any]:
-        passes = 0
-        while True:
-            iterator, given = iter(self._preflight_dataset), False
-            while True:
-                try:
-                    item = self._preflight_timed(next, iterator, None)
-                except StopIteration:
-                    break
-                given = True
-                yield item
-            passes += given
-            if not passes:
-                self._preflight_slot().is_empty()
-            if not given or not self._preflight_endless:
-                return
 
 
 def _attach(path: str | None, token: bytes, workers: int) -> Counters:
@@ -294,6 +226,14 @@ def _open_memory(path: str, token: bytes) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def _padded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")[-NAME_BYTES:].ljust(NAME_BYTES, b"\0")
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _size(workers: int) -> int:

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from preflight.checks.contract import Unit
 from preflight.data.source import Source
 from preflight.job import DataState, Job
-from preflight.measure.counters import Counters, SamplesIn, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import CountedCollate, SamplesIn, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
 from preflight.measure.samples import find
 
@@ -58,6 +59,7 @@ class OpenLoader:
         return {
             "num_workers": self.workers, "batch_size": self.batch_size,
             "prefetch_factor": self.prefetch_factor, "dataset_kind": self.kind,
+            "pin_memory": self.torch_loader.pin_memory,
             "files": None if self.source is None else len(self.source),
         }  # fmt: skip
 
@@ -127,7 +129,7 @@ def build_loader(
     # with the quota, and the warning would stand in the output kept of a failure.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     context = loader.multiprocessing_context
-    return DataLoader(
+    made: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=loader.batch_size,
         sampler=sampler,
@@ -139,9 +141,11 @@ def build_loader(
         in_order=loader.in_order,
         timeout=loader.timeout_s,
         multiprocessing_context=None if context == "default" else context,
-        worker_init_fn=worker_init(counters),
+        worker_init_fn=worker_init(counters, lines=job.dataset is not None),
         drop_last=True,
     )
+    made.collate_fn = CountedCollate(made.collate_fn, counters)
+    return made
 
 
 def opened(

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from preflight.checks.contract import Unavailable, Unit
 from preflight.diagnosis.loader_failures import explain
-from preflight.measure.counters import Counters, WorkerInit, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import CountedCollate, WorkerInit, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle
 from preflight.measure.loader import OpenLoader, build_loader, opened
 from preflight.user_code import (
@@ -86,9 +87,10 @@ def _theirs(unit: Unit, spec: str, loader: DataLoader[Any]) -> OpenLoader:
     samples_in = SamplesInItem(unit.job.sample.shape) if loader.batch_sampler is None else None
     # torch refuses a plain assignment, for the sampler's sake; ours is as long as the one before.
     loader.__dict__["dataset"] = counted(dataset, counters, samples_in=samples_in)
+    loader.collate_fn = CountedCollate(loader.collate_fn, counters)
     if not workers:
         return opened(loader, counters, epochs=_Epochs(loader, spec, counters), kind="dataloader")
-    loader.worker_init_fn = Chained(loader.worker_init_fn, worker_init(counters))
+    loader.worker_init_fn = Chained(loader.worker_init_fn, worker_init(counters, lines=True))
     # A time limit of their own stands: without one a worker that is stuck would never be told of.
     loader.timeout = loader.timeout or unit.job.loader.timeout_s
     # A factory that tried its loader: workers that live on know nothing of our counting.

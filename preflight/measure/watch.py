@@ -10,19 +10,25 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from preflight.checks.contract import Unavailable, Unit
+from preflight.checks.dataloader.reading import Evidence
 from preflight.machine.cpu import throttling
 from preflight.machine.load import LoadMeter
+from preflight.machine.process_io import disk_bytes, read_bytes
+from preflight.machine.process_states import major_faults
 from preflight.measure.blocks import Look
+from preflight.measure.evidence import Mark, evidence
 from preflight.measure.loader import OpenLoader
 from preflight.measure.model_rate import Spent, budget
 from preflight.measure.read_budget import ReadBudget
 from preflight.measure.stage_rates import rate_of_blocks
 from preflight.measure.stopping import FEWEST_BLOCKS, Decision
 from preflight.measure.window import Progress, Window
+from preflight.measure.worker_states import WorkerStates
 from preflight.model import Rate
 from preflight.roster import Roster, State
 
@@ -81,6 +87,9 @@ class Watch:
         self._throttled = throttling(unit.machine)
         self.budget = ReadBudget(unit)
         self._opened: Spent | None = None
+        self._states = WorkerStates(unit.machine, opened.counters)
+        self._began_mark: Mark | None = None
+        """Where the evidence begins: when all had started, and anew when warm-up was over."""
         self.opened_at_s = self._began
         """When warm-up was over, by the monotonic clock; before that, when it all began."""
         self._consumer: Consumer
@@ -88,6 +97,12 @@ class Watch:
     def until_clear(self, consumer: Consumer) -> Fields:
         """Look every block until there is a verdict; the fields of the reading."""
         self._consumer = consumer
+        try:
+            return self._until_clear(consumer)
+        finally:
+            self._states.end()
+
+    def _until_clear(self, consumer: Consumer) -> Fields:
         emitted = self._began
         while True:
             time.sleep(self._stats.block_s)
@@ -101,8 +116,13 @@ class Watch:
                     raise error
                 no_batch = True
             decision = None if no_batch else self._window.add(progress)
-            if self._opened is None and self._window.opened:
+            opens = self._opened is None and self._window.opened
+            if opens:
                 self._opened, self.opened_at_s = self._spent(), time.monotonic()
+            # A loader that is hopelessly slow ends before its window opens.
+            if opens or (self._began_mark is None and progress.all_started_at is not None):
+                self._began_mark = self._mark()
+                self._states.begin()
             if no_batch or decision is not None:
                 return {**self._fields(decision), "no_batch": no_batch}
             if progress.look.load.at_s - emitted >= _EMIT_EVERY_S:
@@ -205,7 +225,34 @@ class Watch:
             "load_1m": os.getloadavg()[0],
             "cpu_budget": None if self._opened is None else budget(self._opened, self._spent()),
             "read_gib": self.budget.read_gib,
+            "evidence": self._evidence(),
         }
+
+    def _evidence(self) -> Evidence | None:
+        if self._began_mark is None:
+            return None
+        tally = self._states.tally()
+        lines = Counter(slot.line for slot in self._counters.read() if slot.line is not None)
+        return evidence(
+            self._began_mark, self._mark(), self._workers, tally.seen, tally.uninterruptible,
+            self._unit.facts.cpu.weight, max(lines, key=lines.__getitem__, default=None),
+        )  # fmt: skip
+
+    def _mark(self) -> Mark:
+        now_ns = time.monotonic_ns()
+        slots, workers, machine = self._counters.read(), self.workers(), self._unit.machine
+        inside = sum(s.getitem_wall_ns + _so_far(s.getitem_since_ns, now_ns) for s in slots)
+        collate = sum(s.collate_wall_ns + _so_far(s.collate_since_ns, now_ns) for s in slots)
+        return Mark(
+            at_s=now_ns / 1e9,
+            spent=self._spent(),
+            inside_s=inside / 1e9,
+            collate_s=collate / 1e9,
+            collate_cpu_s=sum(slot.collate_cpu_ns for slot in slots) / 1e9,
+            read_bytes=read_bytes(machine, workers),
+            disk_bytes=disk_bytes(machine, workers),
+            major_faults=major_faults(machine, workers),
+        )
 
     def _spent(self) -> Spent:
         slots = self._counters.read()
@@ -226,3 +273,8 @@ class Watch:
         periods = now.nr_periods - self._throttled.nr_periods
         throttled = now.nr_throttled - self._throttled.nr_throttled
         return round(100 * throttled / periods, 1) if periods > 0 else 0.0
+
+
+def _so_far(since_ns: int | None, now_ns: int) -> int:
+    """How long a call that has not come back has taken."""
+    return 0 if since_ns is None else max(0, now_ns - since_ns)

@@ -106,11 +106,14 @@ class Window:
             "disturbed_share": _known_share(blocks, self._share(blocks)),
             "drift_percent": _drift_percent(blocks),
         }
-        if self._opened is None or self._last is None:
+        # One that ended early may never have warmed up; who used the CPUs is known all the same.
+        first = self._opened or (self._started if self._hopeless else None)
+        if first is None or self._last is None:
             return fields
-        start, end = self._opened.load, self._last.load
+        start, end = first.load, self._last.load
         window_s = end.at_s - start.at_s
-        fields["window_s"] = round(window_s, 3)
+        if self._opened is not None:
+            fields["window_s"] = round(window_s, 3)
         if window_s > 0 and start.own_cpu_s is not None and end.own_cpu_s is not None:
             own = (end.own_cpu_s - start.own_cpu_s) / (self._cpu.effective * window_s)
             fields["own_cpu_share"] = round(own, 3)

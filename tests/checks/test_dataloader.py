@@ -82,7 +82,11 @@ def test_a_quota_is_named_with_the_arithmetic_of_the_remedy() -> None:
     seen = reading("missed", 811.9, quota_cpus=2.0, effective_cpus=2.0, num_workers=4)
     finding = judged(seen)["dataloader.supply"]
     assert finding.cause == "the loader workers used all of the 2-CPU quota"
-    assert "give the container 7 CPUs (2,790 / 811.9 x 2 = 6.9)" in finding.remedy
+    assert finding.remedy == (
+        "give the container at least 7 CPUs (it has a quota of 2; 2,790 / 811.9 x 2 = 6.9) and set "
+        "loader.num_workers to 7"
+    )
+    assert finding.cause_id == "cpu_quota"
     assert finding.blame == "setup"
 
 
@@ -152,8 +156,8 @@ def test_a_pass_beside_neighbours_is_a_plain_pass() -> None:
 def test_a_close_rate_beside_neighbours_blames_them() -> None:
     finding = judged(reading("close", 2500.0, disturbed_share=0.4))["dataloader.supply"]
     assert finding.cause == (
-        "too close to the limit to be sure: at least 2,425 samples/s, "
-        "while others used 40% of the CPUs"
+        "too close to the limit to be sure: at least 2,425 samples/s; "
+        "others used 40% of the CPUs while the loader ran"
     )
     assert finding.blame == "shared"
     quiet = judged(reading("close", 2500.0))["dataloader.supply"]
@@ -270,7 +274,9 @@ def test_ranks_that_miss_are_told_one_cause_and_the_slowest_ones_remedy() -> Non
     (cause,) = {finding.cause for finding in misses}
     (remedy,) = {finding.remedy for finding in misses}
     assert cause == "the loader workers of 3 ranks used all 8 CPUs they may run on"
-    assert remedy == "give the container 25 CPUs (2,790 / 900.0 x 8 = 24.8)"
+    assert remedy == (
+        "give the container 25 CPUs (2,790 / 900.0 x 8 = 24.8) and set loader.num_workers to 9"
+    )
 
 
 def test_a_rank_that_reached_its_limit_beside_one_that_did_not_passes() -> None:

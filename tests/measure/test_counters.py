@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_w
 from preflight.data.image_folder import FileSource
 from preflight.job import Sample
 from preflight.measure import counters as module
-from preflight.measure.counters import NAME_BYTES, Counters, counted, worker_init
+from preflight.measure.counters import NAME_BYTES, Counters
+from preflight.measure.counting import counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
 
 IMAGE = Sample(codec="jpeg", encoded_bytes=1000, shape=(3, 8, 8), dtype="uint8")

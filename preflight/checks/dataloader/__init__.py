@@ -41,6 +41,8 @@ def observe(unit: Unit) -> DataloaderReading:
         prefetch_factor=job.loader.prefetch_factor,
         quota_cpus=cpu.binding_quota(),
         effective_cpus=cpu.effective,
+        node_cpus=cpu.online,
+        data_on=job.data_on,
         requested_cpus=requested,
         bound_cpus=cpu.bound_to,
         seed=job.seed,

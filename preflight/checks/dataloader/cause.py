@@ -1,22 +1,23 @@
-"""Why a loader missed its limit, from what was counted while it ran. Pure.
+"""Why a loader missed its limit, from what was seen while it ran: one row of the table of causes.
 
-Only what the counters prove is named: all of the CPUs used, a quota that throttles, others on the
-CPUs, workers that leave CPUs idle. Stages and waits are told apart by a later check.
+Pure. The rows are in `causes`; here stands what a verdict adds to them.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import replace
 
+from preflight.checks.dataloader.advice import heavier
+from preflight.checks.dataloader.case import Case
+from preflight.checks.dataloader.causes import find
 from preflight.checks.dataloader.reading import DataloaderReading
+from preflight.checks.dataloader.signs import light
 from preflight.judge import Miss
 from preflight.outcome import Blame, Outcome
 
-_ALL_OF_THE_CPUS = 0.95
-_THROTTLED_PERCENT = 10.0  # of the CFS periods: less is the odd burst, not the limit
 
-
-def of_undecided(seen: DataloaderReading) -> Miss:
+def of_undecided(seen: DataloaderReading, ranks: Sequence[DataloaderReading] = ()) -> Miss:
     """Why no verdict was possible, and what helps."""
     decision, rate = seen.decision, seen.supply_samples_per_s
     if seen.budget_spent:
@@ -33,59 +34,36 @@ def of_undecided(seen: DataloaderReading) -> Miss:
             f"others used CPU in {decision.disturbed_blocks} of {decision.blocks} blocks: the rate "
             "of this node alone could not be seen"
         )
-        return Miss(cause, "run the gate again when the neighbours are quiet", Blame.SHARED)
+        case = Case(seen, tuple(ranks))
+        if light(case):
+            return Miss(cause, heavier(case), cause_id="cpu_weight")
+        remedy = "run the gate again when the neighbours are quiet"
+        return Miss(cause, remedy, Blame.SHARED, cause_id="neighbours")
     high = "unknown" if rate.high is None else f"{rate.high:,.0f}"
     cause = f"too close to the limit: [{rate.low:,.0f}, {high}]"
     return Miss(cause, "raise stats.max_s, or give the loader some headroom", Blame.UNKNOWN)
 
 
-def of_close(seen: DataloaderReading) -> Miss:
+def of_close(seen: DataloaderReading, ranks: Sequence[DataloaderReading] = ()) -> Miss:
     """Why a rate near the limit is only a warning."""
-    rate, others = seen.supply_samples_per_s, seen.disturbed_share or 0.0
+    rate, miss = seen.supply_samples_per_s, of_missing(seen, ranks)
     between = "" if rate is None or rate.low is None else f": at least {rate.low:,.0f} samples/s"
-    cause = f"too close to the limit to be sure{between}"
-    if others >= seen.max_disturbance:
-        cause += f", while others used {others:.0%} of the CPUs"
-        return Miss(cause, "repeat on a quiet node, or give the job its own CPUs", Blame.SHARED)
-    miss = of_missing(seen)
-    return Miss(f"{cause}; {miss.cause}", miss.remedy, miss.blame)
+    return replace(miss, cause=f"too close to the limit to be sure{between}; {miss.cause}")
 
 
-def of_missing(seen: DataloaderReading) -> Miss:
+def of_missing(seen: DataloaderReading, ranks: Sequence[DataloaderReading] = ()) -> Miss:
     """Why the supply is too small, with the remedy that the arithmetic gives.
 
     The rule that decided has already left out or taken off what neighbours took: what is missing
     after that is this loader's own.
+
+    Args:
+        seen: of the rank that misses.
+        ranks: the readings of all, where there are others.
     """
-    cpus, others = seen.effective_cpus, seen.disturbed_share or 0.0
-    workers = seen.ranks * max(1, seen.num_workers)
-    who = "the loader workers" + (f" of {seen.ranks} ranks" if seen.ranks > 1 else "")
-    own = (seen.own_cpu_share or 0.0) / max(1 - others, 0.01)
-    corrected = f" (others' {others:.0%} left out)" if others >= seen.max_disturbance else ""
-    throttled = (seen.throttled_percent or 0.0) > _THROTTLED_PERCENT
-    if seen.quota_cpus is not None and (own >= _ALL_OF_THE_CPUS or throttled):
-        cause = f"{who} used all of the {seen.quota_cpus:g}-CPU quota{corrected}"
-        return Miss(cause, _more_cpus(seen, cpus))
-    if own >= _ALL_OF_THE_CPUS:
-        which = "they may run on" if seen.bound_cpus is None else "that the pod requests"
-        cause = f"{who} used all {cpus:g} CPUs {which}{corrected}"
-        return Miss(cause, _more_cpus(seen, cpus))
-    if own * cpus / workers >= _ALL_OF_THE_CPUS or workers < math.floor(cpus):
-        cause = f"{workers} workers used {own:.0%} of {cpus:g} CPUs{corrected}"
-        most = math.ceil(cpus / seen.ranks)
-        key = (
-            "num_workers of its DataLoader"
-            if seen.dataset_kind == "dataloader"
-            else ("loader.num_workers")
-        )
-        remedy = f"set {key} to {most}" if most > seen.num_workers else ""
-        rate = seen.supply_samples_per_s
-        if rate is None or rate.value * cpus / workers < seen.limit_samples_per_s:
-            remedy = " and ".join(part for part in (remedy, _more_cpus(seen, own * cpus)) if part)
-        return Miss(cause, remedy)
-    cause = f"the workers waited: they used only {own:.0%} of {cpus:g} CPUs{corrected}"
-    remedy = "look at what they wait for: storage, a lock in the data set, a file server"
-    return Miss(cause, remedy, Blame.UNKNOWN)
+    case = Case(seen, tuple(ranks) or (seen,))
+    row = find(case)
+    return Miss(row.sentence(case), row.remedy(case), row.blame, cause_id=row.id)
 
 
 def of_unbound(seen: DataloaderReading) -> Miss:
@@ -96,17 +74,3 @@ def of_unbound(seen: DataloaderReading) -> Miss:
     )
     remedy = "give the pod a CPU limit, or allow sched_setaffinity in its seccomp profile"
     return Miss(cause, remedy, Blame.SETUP, Outcome.WARN)
-
-
-def _more_cpus(seen: DataloaderReading, cpus: float) -> str:
-    """CPUs needed, by the rate that the loader gave with `cpus` of them."""
-    rate = seen.supply_samples_per_s
-    needed = seen.demand_samples_per_s or seen.limit_samples_per_s
-    if rate is None or rate.value <= 0:
-        return "give the container more CPUs"
-    exact = needed / rate.value * cpus
-    give = "give the container" if seen.bound_cpus is None else "request"
-    return (
-        f"{give} {math.ceil(exact)} CPUs "
-        f"({needed:,.0f} / {rate.value:,.1f} x {cpus:.3g} = {exact:.1f})"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
@@ -27,7 +28,9 @@ def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> li
         if seen.data_state not in (None, "ok"):
             return [_data(seen)]
     slowest = min(readings, key=_rate)
-    findings = [finding for seen in readings for finding in _judge_rank(seen, limits, slowest)]
+    findings = [
+        finding for seen in readings for finding in _judge_rank(seen, limits, slowest, readings)
+    ]
     loaded = [seen for seen in readings if not seen.without_demand()]
     return [*findings, *_corrupt(loaded, limits), *_contended(loaded)]
 
@@ -37,14 +40,17 @@ def _rate(seen: DataloaderReading) -> float:
 
 
 def _judge_rank(
-    seen: DataloaderReading, limits: DataloaderLimits, slowest: DataloaderReading
+    seen: DataloaderReading,
+    limits: DataloaderLimits,
+    slowest: DataloaderReading,
+    readings: Sequence[DataloaderReading],
 ) -> list[Finding]:
     rank = f"rank {seen.rank}"
     if seen.no_batch:
         return [_no_batch(seen, rank)]
     if seen.without_demand():
         return [_unknown_demand(seen, rank)]
-    findings = [_supply(seen, limits, slowest)]
+    findings = [_supply(seen, limits, slowest, readings)]
     if seen.requested_cpus is not None:
         bound, miss = seen.bound_cpus, of_unbound(seen)
         findings.append(
@@ -73,7 +79,10 @@ def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
 
 
 def _supply(
-    seen: DataloaderReading, limits: DataloaderLimits, slowest: DataloaderReading
+    seen: DataloaderReading,
+    limits: DataloaderLimits,
+    slowest: DataloaderReading,
+    readings: Sequence[DataloaderReading],
 ) -> Finding:
     rate, demand = seen.supply_samples_per_s, seen.demand_samples_per_s
     finding = Finding(
@@ -89,8 +98,8 @@ def _supply(
     # Ranks that miss miss for one reason, and what helps the slowest helps all.
     alike = slowest.decision is not None and slowest.decision.verdict == verdict
     why = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)
-    miss = why(slowest if alike else seen)
-    return missed(finding, Miss(miss.cause, miss.remedy, miss.blame, outcome))
+    miss = why(slowest if alike else seen, readings)
+    return missed(finding, replace(miss, outcome=outcome))
 
 
 def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from preflight.checks.contract import DemandLimits, Reading
-from preflight.job import DataState
+from preflight.job import DataOn, DataState
 from preflight.measure.stopping import Block, Decision
 from preflight.model import Finite, Rate, Record, Stage
 
@@ -42,17 +42,23 @@ class Evidence(Record):
     getitem_share: Finite | None = Field(description="inside the data set")
     getitem_cpu_share: Finite | None = Field(description="of it, on a CPU: the calling thread's")
     collate_share: Finite | None = Field(description="inside collate, which writes to /dev/shm")
+    collate_cpu_share: Finite | None = Field(
+        default=None, description="inside collate and on a CPU: the calling thread's"
+    )
     worker_cpu_share: Finite | None = Field(description="on a CPU, all threads of the workers")
     worker_delay_share: Finite | None = Field(description="could have run and had no CPU")
     main_cpu_share: Finite | None = Field(description="of the process that takes the batches")
-    disk_wait_share: Finite | None = Field(description="samples of the state D, uninterruptible")
+    disk_wait_share: Finite | None = Field(
+        description="inside the data set, in the state D: uninterruptible"
+    )
     waits: dict[str, float] = Field(
         default_factory=dict,
-        description="shares by what a worker slept in: socket, lock, sleep, poll, pipe, other",
+        description="inside the data set, by what a worker waited in: socket, lock, sleep, poll, "
+        "pipe, disk, other; work: outside it, for something to do. Empty: it is hidden",
     )
-    looks: int = Field(default=0, description="how often the states were sampled")
+    looks: int = Field(default=0, description="how often a worker was looked at")
     read_bytes_per_sample: Finite | None = Field(description="that read(2) returned")
-    disk_bytes_per_sample: Finite | None = Field(description="of them, from a disk")
+    disk_bytes_per_sample: Finite | None = Field(description="that a block device had to give")
     major_faults_per_s: Finite | None = None
     cpu_weight: int | None = None
     slow_line: str | None = Field(default=None, description="file:line the workers were seen in")
@@ -139,6 +145,9 @@ class DataloaderReading(Reading):
     throttled_percent: float | None = Field(default=None, description="of CFS periods")
     quota_cpus: float | None = None
     effective_cpus: float
+    node_cpus: int | None = Field(default=None, description="online on this node")
+    data_on: DataOn | None = Field(default=None, description="the file system of the data path")
+    pin_memory: bool | None = Field(default=None, description="a thread copies batches to it")
     requested_cpus: int | None = Field(
         default=None, description="to bind to: the CPU request, where no quota limits us"
     )
