@@ -16,7 +16,7 @@ from preflight.data.image_folder import FileSource
 from preflight.job import Sample
 from preflight.measure import counters as module
 from preflight.measure.counters import NAME_BYTES, Counters
-from preflight.measure.counting import counted, worker_init
+from preflight.measure.counting import CountedCollate, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
 
 IMAGE = Sample(codec="jpeg", encoded_bytes=1000, shape=(3, 8, 8), dtype="uint8")
@@ -136,6 +136,47 @@ def test_time_inside_the_dataset_wall_and_cpu(counters):
     for index in range(5):
         spinner[index]
     assert counters.read()[0].getitem_cpu_ns - slept.getitem_cpu_ns >= 5 * 20_000_000
+
+
+def collate(samples):
+    time.sleep(0.02)
+    if samples[0] == 99:
+        raise ValueError("odd")
+    return samples
+
+
+def test_time_inside_collate_and_what_it_raises(counters):
+    counted_collate = CountedCollate(collate, counters)
+    assert pickle.loads(pickle.dumps(counted_collate))([1, 2]) == [1, 2]
+    seen = counters.read()[0]
+    assert seen.collate_wall_ns >= 20_000_000 > seen.collate_cpu_ns
+    assert seen.finished == seen.getitem_wall_ns == 0
+    with pytest.raises(ValueError, match="odd"):
+        counted_collate([99])
+    assert counters.slot(0).phase() == "between"
+    assert counters.read()[0].collate_wall_ns == seen.collate_wall_ns
+
+
+def test_where_a_worker_is_at_this_moment(counters):
+    phases = []
+
+    class Asking(Numbers):
+        def __getitem__(self, index):
+            phases.append(counters.slot(0).phase())
+            assert counters.read()[0].getitem_since_ns <= time.monotonic_ns()
+            return super().__getitem__(index)
+
+    def ask(samples):
+        phases.append(counters.slot(0).phase())
+        assert counters.read()[0].collate_since_ns <= time.monotonic_ns()
+        return samples
+
+    list(DataLoader(counted(Asking(2), counters), 2, collate_fn=CountedCollate(ask, counters)))
+    assert phases == ["getitem", "getitem", "collate"]
+    with pytest.raises(KeyError):
+        counted(Numbers(20), counters)[13]
+    assert counters.slot(0).phase() == "between"
+    assert counters.read()[0].getitem_since_ns is counters.read()[0].collate_since_ns is None
 
 
 def test_what_the_dataset_raises_comes_through_uncounted(counters):

@@ -149,7 +149,7 @@ def test_a_dataset_gets_the_jobs_loader(made: Any) -> None:
     found = opened(lambda: made)
     assert found.fields() == {
         "num_workers": 2, "batch_size": 8, "prefetch_factor": 2, "dataset_kind": "dataset",
-        "files": None,
+        "files": None, "pin_memory": False,
     }  # fmt: skip
     assert [len(batch) for batch in take(found, 30)] == [8] * 30  # more than one epoch
     assert counted(found) >= 240
@@ -206,13 +206,13 @@ def test_a_dataloader_stays_as_it_is() -> None:
         persistent_workers=True, in_order=False, generator=torch.Generator(),
     )  # fmt: skip
     kept = {name: getattr(made, name) for name in (
-        "batch_sampler", "sampler", "collate_fn", "generator", "in_order", "persistent_workers",
+        "batch_sampler", "sampler", "generator", "in_order", "persistent_workers",
         "pin_memory", "drop_last", "multiprocessing_context",
     )}  # fmt: skip
     found = opened(lambda: made)
     assert found.fields() == {
         "num_workers": 3, "batch_size": None, "prefetch_factor": 4, "files": None,
-        "dataset_kind": "dataloader",
+        "dataset_kind": "dataloader", "pin_memory": False,
     }  # fmt: skip
     assert found.in_flight() is None
     for _ in range(2):
@@ -223,6 +223,7 @@ def test_a_dataloader_stays_as_it_is() -> None:
     assert os.getpid() not in {slot.pid for slot in found.counters.read()} - {None}
     assert all(slot.started_ns for slot in found.counters.read())
     assert counted(found) == 48
+    assert made.collate_fn.collate is collate  # timed, and theirs
     assert made.epochs == 2
     assert all(getattr(made, name) is value for name, value in kept.items())
     assert made.timeout == making.job().loader.timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from preflight.checks.dataloader import signs
 from preflight.checks.dataloader.case import Case
+from preflight.checks.dataloader.reading import Trial
 
 
 def used_quota(case: Case) -> str:
@@ -41,8 +42,7 @@ def stolen(case: Case) -> str:
 
 def crowded(case: Case) -> str:
     """Fewer workers are faster."""
-    best = case.fewer
-    gave = "" if best is None else f": {best.num_workers} gave {best.samples_per_s.value:,.0f}/s"
+    gave = "" if case.fewer is None else f": {case.fewer.num_workers} gave {_rate(case.fewer)}"
     return f"{case.workers} workers stand in each other's way on {case.cpus:g} CPUs{gave}"
 
 
@@ -53,16 +53,10 @@ def tiny(case: Case) -> str:
 
 def collates(case: Case) -> str:
     """Copying samples into batches in /dev/shm, by collate or by the thread that sends them."""
-    share = case.share("collate_share")
-    if signs.sends(case):
-        return (
-            f"{case.helpers:.0%} of the workers' CPU time went into sending batches to the main "
-            f"process{_corrected(case)}"
-        )
-    return (
-        f"the workers spent {share:.0%} of their time putting batches together in /dev/shm "
-        f"(collate), {case.share('getitem_share'):.0%} in the data set{_corrected(case)}"
-    )
+    part, rest = f"{case.helpers:.0%}", "CPU time went into sending batches to the main process"
+    if not signs.sends(case):
+        part, rest = f"{case.share('collate_share'):.0%}", "time went into collate, in /dev/shm"
+    return f"{part} of the workers' {rest}{_corrected(case)}"
 
 
 def threads(case: Case) -> str:
@@ -94,7 +88,9 @@ def locked(case: Case) -> str:
 
 def reads(case: Case) -> str:
     """A disk."""
-    return f"{_read_waits(case)}{_bytes(case)}{_tried(case)}"
+    size = case.share("disk_bytes_per_sample")
+    kb = f", {size / 1000:,.0f} kB of each sample off a disk" if size else ""
+    return f"{_read_waits(case)}{kb}{_tried(case)}"
 
 
 def reads_elsewhere(case: Case) -> str:
@@ -109,9 +105,8 @@ def reads_elsewhere(case: Case) -> str:
 
 def asks(case: Case) -> str:
     """A server behind a socket."""
-    share = case.waits["network"]
-    asked = f"the workers waited {share:.0%} of their time for a server{_line(case)}"
-    return f"{asked}; {_helps(case)}"
+    waited = f"the workers waited {case.waits['network']:.0%} of their time for a server"
+    return f"{waited}{_line(case)}; {_helps(case)}"
 
 
 def sleeps(case: Case) -> str:
@@ -123,10 +118,8 @@ def sleeps(case: Case) -> str:
 
 def rank_alone(case: Case) -> str:
     """One rank that falls behind."""
-    return (
-        f"rank {case.seen.rank} gave {case.rate:,.0f} samples/s where the others gave "
-        f"{case.other_ranks:,.0f}; {what_was_seen(case)}"
-    )
+    gave = f"rank {case.seen.rank} gave {case.rate:,.0f} samples/s where the others gave"
+    return f"{gave} {case.other_ranks:,.0f}; {what_was_seen(case)}"
 
 
 def what_was_seen(case: Case) -> str:
@@ -149,9 +142,8 @@ def _who(case: Case) -> str:
 
 
 def _corrected(case: Case) -> str:
-    return (
-        f" (others' {case.others:.0%} left out)" if case.others >= case.seen.max_disturbance else ""
-    )
+    shown = case.others >= case.seen.max_disturbance
+    return f" (others' {case.others:.0%} left out)" if shown else ""
 
 
 def _line(case: Case) -> str:
@@ -161,20 +153,18 @@ def _line(case: Case) -> str:
 
 def _read_waits(case: Case) -> str:
     faults = case.share("major_faults_per_s")
-    waited = f"the workers waited {case.waits['disk']:.0%} of their time for reads"
-    return waited + (f" ({faults:,.0f} page faults/s)" if faults >= 1000 else "")
+    touched = f" ({faults:,.0f} page faults/s)" if faults >= 1000 else ""
+    return f"the workers waited {case.waits['disk']:.0%} of their time for reads{touched}"
 
 
-def _bytes(case: Case) -> str:
-    size = case.share("disk_bytes_per_sample")
-    return f", {size / 1000:,.0f} kB of each sample off a disk" if size else ""
+def _rate(trial: Trial) -> str:
+    return f"{trial.samples_per_s.value:,.0f}/s"
 
 
 def _tried(case: Case) -> str:
-    trial = case.twice
-    if trial is None:
-        return ""
-    return f"; {trial.num_workers} workers gave {trial.samples_per_s.value:,.0f}/s"
+    return (
+        "" if case.twice is None else f"; {case.twice.num_workers} workers gave {_rate(case.twice)}"
+    )
 
 
 def _helps(case: Case) -> str:
