@@ -78,14 +78,7 @@ class OpenLoader:
             like.dataset,
             batch_size=batch_size,
             sampler=list(islice(like.sampler, batches * batch_size)),
-            num_workers=like.num_workers,
-            prefetch_factor=like.prefetch_factor,
-            persistent_workers=persistent_workers,
-            pin_memory=like.pin_memory,
-            in_order=like.in_order,
-            timeout=like.timeout,
-            multiprocessing_context=like.multiprocessing_context,
-            worker_init_fn=like.worker_init_fn,
+            **{**settings_of(like), "persistent_workers": persistent_workers},
         )
 
     def as_job(self, job: Job) -> Job:
@@ -146,6 +139,22 @@ def build_loader(
     )
     made.collate_fn = CountedCollate(made.collate_fn, counters)
     return made
+
+
+def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """The arguments that made it, but for its data set and how that is put into batches."""
+    return {
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "in_order": loader.in_order,
+        "timeout": loader.timeout,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "generator": loader.generator,
+        "worker_init_fn": loader.worker_init_fn,
+    }
 
 
 def opened(

@@ -6,16 +6,22 @@ It only measures: what the rate is worth is judged elsewhere. Importing this fil
 from __future__ import annotations
 
 import tempfile
+import time
 
 from preflight.checks.contract import Unit
 from preflight.checks.dataloader import check_memory
+from preflight.machine.process_memory import most_private_gib
 from preflight.measure.alone import measure_alone
 from preflight.measure.burner import burning
 from preflight.measure.closing import end_workers
 from preflight.measure.drain import Drain
 from preflight.measure.loader import NoSamples, OpenLoader, open_loader
 from preflight.measure.stages import one
+from preflight.measure.trials import AsItIs, what_if
 from preflight.measure.watch import Emit, Fields, Watch
+
+# What the stages may need of the check's time limit after the trials, and the end of it all.
+_STAGES_S = 20.0
 
 
 def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
@@ -34,6 +40,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
     if job.dataset is not None:  # with more workers, maybe, than was planned
         check_memory(opened.as_job(job), unit.limits, unit.facts)
     unit.ready()
+    ends_at = time.monotonic() + float(unit.limits.timeout_s) - _STAGES_S
     batch_size = opened.batch_size
     pace = job.pace_ratio and job.pace_ratio * (
         unit.limits.demand_samples_per_s or limit_samples_per_s
@@ -48,17 +55,27 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         )
         drain = Drain(opened.loader, pace / batch_size if pace and batch_size else None)
         fields = {**watch.until_clear(drain), **files}
-        decision = fields["decision"]
+        decision, costs = fields["decision"], watch.costs()
         if job.ranks > 1:
             emit(fields)  # what is found stands, whatever becomes of the others
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
         explained = unit.rank == 0 and (job.explain or not watch.all_reached())
         if explained and job.ranks > 1:
             fields["alone_samples_per_s"] = watch.alone()
+        now = AsItIs(
+            opened, fields["blocks"], costs, fields["first_batch_s"],
+            most_private_gib(unit.machine, watch.workers()) if explained else None,
+            watch.budget, files["paced_samples_per_s"],
+        )  # fmt: skip
         drain.stop()
         fields["read_gib"] = watch.budget.read_gib
     if explained and not fields["no_batch"] and end_workers(watch.workers()):
-        emit(fields)  # the verdict stands if a stage is cut off
+        emit(fields)  # the verdict stands if a trial or a stage is cut off
+        # First: a data set that a stage has used in this process may not bear being forked.
+        until = min(time.monotonic() + unit.limits.what_if_s, ends_at)
+        fields["what_if"] = what_if(unit, now, until)
+        fields["read_gib"] = watch.budget.read_gib
+        emit(fields)
         fields |= _stages(unit, opened)
     return fields
 

@@ -23,7 +23,7 @@ from preflight.machine.process_states import major_faults
 from preflight.measure.blocks import Look
 from preflight.measure.evidence import Mark, evidence
 from preflight.measure.loader import OpenLoader
-from preflight.measure.model_rate import Spent, budget
+from preflight.measure.model_rate import Costs, Spent, budget, costs
 from preflight.measure.read_budget import ReadBudget
 from preflight.measure.stage_rates import rate_of_blocks
 from preflight.measure.stopping import FEWEST_BLOCKS, Decision
@@ -195,6 +195,10 @@ class Watch:
             all_finished_one=warm and self._roster.all_load(),
             budget_spent=self.budget.spent,
         )
+
+    def costs(self) -> Costs | None:
+        """What a sample has cost since the warm-up; None before that is over, or where hidden."""
+        return None if self._opened is None else costs(self._opened, self._spent())
 
     def workers(self) -> list[int]:
         """Their pids, as far as they have said them."""

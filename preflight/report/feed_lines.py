@@ -15,6 +15,7 @@ from preflight.report.numbers import apart, margin, number, shares
 from preflight.report.readings import Seen, figure, rate, readings
 from preflight.report.stage_lines import stage_lines
 from preflight.report.text import one_line
+from preflight.report.what_if_lines import what_if_lines
 from preflight.report.wording import problems, worst_first
 
 MOST_RANKS = 8  # one by one; on a bigger node the rest is told as a range
@@ -37,14 +38,20 @@ def feed_lines(report: Report) -> list[Line]:
         lines = [*_loop(loops)]
     else:
         job = max(len(loaders), *(int(figure(seen, "ranks") or 1) for seen in loaders))
-        first = min(loaders, key=lambda seen: (not seen.get("stages"), figure(seen, "rank") or 0))
+        first = min(loaders, key=_told_first)
         lines = [
             *_supply(ranks, job),
             *stage_lines(report, first, each=job > 1),
             *_loop(loops),
             *_limit(ranks[0].seen, job),
+            *what_if_lines(first, each=job > 1),
         ]
     return [*lines, *_fix(report)] if lines else []
+
+
+def _told_first(seen: Seen) -> tuple[bool, bool, float]:
+    """The rank with the most to tell: one of them has measured what it is not the others' to."""
+    return not seen.get("stages"), not seen.get("what_if"), figure(seen, "rank") or 0
 
 
 def _ranks(loaders: Sequence[Seen]) -> Iterator[Rank]:

@@ -35,7 +35,7 @@ def laid_out(lines: Iterable[Line], width: int | None = None) -> list[str]:
     """The lines as text, broken at `width` columns where one is given."""
     rows = []
     for label, text, hang in lines:
-        row = f"{label:{LABEL_WIDTH}}{text}"
+        row = f"{label:{LABEL_WIDTH - 1}} {text}"
         if width is None:
             rows.append(row)
             continue

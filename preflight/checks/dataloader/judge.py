@@ -9,6 +9,7 @@ from dataclasses import replace
 from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
 from preflight.checks.dataloader.start_up import start_up
+from preflight.checks.dataloader.what_if import remedied
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.judge import Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
@@ -27,6 +28,8 @@ def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> li
     for seen in readings:
         if seen.data_state not in (None, "ok"):
             return [_data(seen)]
+    tried = next((seen.what_if for seen in readings if seen.what_if is not None), None)
+    readings = [seen.model_copy(update={"what_if": tried}) for seen in readings]  # of one rank
     slowest = min(readings, key=_rate)
     findings = [
         finding for seen in readings for finding in _judge_rank(seen, limits, slowest, readings)

@@ -23,6 +23,7 @@ class DataloaderLimits(DemandLimits):
     max_memory_share: float = Field(gt=0, le=1, description="of the memory headroom, predicted")
     worker_memory_gib: float = Field(gt=0, description="one loader worker")
     main_memory_gib: float = Field(gt=0, description="the process that holds the loader")
+    what_if_s: float = Field(ge=0, description="other settings are tried for so long")
 
 
 class CpuBudget(Record):
@@ -65,17 +66,19 @@ class Evidence(Record):
 
 
 class Trial(Record):
-    """Another setting of the loader, tried for a moment."""
+    """A setting of the loader, tried for a moment. Others' share of the CPUs is taken off."""
 
     num_workers: int
     prefetch_factor: int | None
-    samples_per_s: Rate
+    samples_per_s: Rate = Field(description="of one rank, while all ranks do the same")
 
 
 class WhatIf(Record):
     """What other settings of the loader would change."""
 
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...] = Field(
+        default=(), description="the first is the loader as it is, none where nothing was tried"
+    )
     num_workers: int | None = Field(default=None, description="the best of them")
     prefetch_factor: int | None = None
     samples_per_s: Rate | None = Field(default=None, description="with these")
@@ -84,7 +87,8 @@ class WhatIf(Record):
         default=None, description="were all data in memory; None where they are, or it is unknown"
     )
     call: str | None = Field(default=None, description="a DataLoader(...) with the best settings")
-    reason: str | None = Field(default=None, description="why nothing was tried")
+    notes: tuple[str, ...] = Field(default=(), description="what else would change, in words")
+    reason: str | None = Field(default=None, description="why nothing, or no more, was tried")
 
 
 class DataloaderReading(Reading):

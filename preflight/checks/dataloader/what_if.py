@@ -1,0 +1,162 @@
+"""What the trials of other settings come to in words: advice, a call, what else would change. Pure.
+
+The first of the trials is the loader as it is; whoever compares, compares with that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from preflight.checks.dataloader.reading import DataloaderReading
+from preflight.model import Rate
+
+# Nothing is promised for rates within 5 % of each other, and a trial is short: twice that is clear.
+_CLEARLY = 1.10
+_WORTH_A_NOTE_S = 0.2
+
+
+def scaling(seen: DataloaderReading) -> float | None:
+    """S(2W) / S(W) with the same prefetch factor; None where it was not tried."""
+    alike = {
+        trial.num_workers: trial.samples_per_s.value
+        for trial in (() if seen.what_if is None else seen.what_if.trials)
+        if trial.prefetch_factor == seen.prefetch_factor
+    }
+    now, twice = alike.get(seen.num_workers), alike.get(2 * seen.num_workers)
+    return None if not now or twice is None else twice / now
+
+
+def remedied(seen: DataloaderReading, remedy: str) -> str:
+    """The remedy with what the trials say of it.
+
+    Settings that were seen to be enough stand in place of what arithmetic suggests; of others it is
+    said how far they came.
+    """
+    advice = recommendation(seen)
+    if advice is None:
+        return remedy
+    return advice if reaches(seen) else f"{remedy}; {advice}"
+
+
+def recommendation(seen: DataloaderReading) -> str | None:
+    """What the trials advise, in a sentence; None where none was made."""
+    what_if = seen.what_if
+    if what_if is None or len(what_if.trials) < 2 or what_if.samples_per_s is None:
+        return None
+    now, *others = what_if.trials
+    gave = (
+        f"{_rate(what_if.samples_per_s)} samples/s when tried, {now.samples_per_s.value:,.0f} now"
+    )
+    if reaches(seen):
+        return f"{_to_set(seen)} ({gave}){_crowded(seen)}"
+    faster = what_if.samples_per_s.value >= _CLEARLY * now.samples_per_s.value
+    if _changes(seen) and faster:
+        return f"{_to_set(seen)} as well ({gave}), which is not enough alone{_cpus(seen)}"
+    tried = ", ".join(dict.fromkeys(str(trial.num_workers) for trial in others))
+    return f"other settings do not help: {tried} workers are not clearly faster{_cpus(seen)}"
+
+
+def reaches(seen: DataloaderReading) -> bool:
+    """Whether other settings than the job's were seen to reach the limit."""
+    best = None if seen.what_if is None else seen.what_if.samples_per_s
+    if best is None or not _changes(seen):
+        return False
+    return (best.value if best.low is None else best.low) >= seen.limit_samples_per_s
+
+
+def call_of(
+    *,
+    batch_size: int | None,
+    own_batches: bool,
+    num_workers: int,
+    prefetch_factor: int | None,
+    pin_memory: bool,
+    persistent_workers: bool,
+) -> str:
+    """A DataLoader(...) to copy. `own_batches`: of a batch_sampler of the job's."""
+    batches = "batch_sampler=batch_sampler" if own_batches else f"batch_size={batch_size}"
+    arguments = ["dataset", batches, f"num_workers={num_workers}"]
+    if prefetch_factor is not None:
+        arguments.append(f"prefetch_factor={prefetch_factor}")
+    if pin_memory:
+        arguments.append("pin_memory=True")
+    if persistent_workers:
+        arguments.append("persistent_workers=True")
+    return f"DataLoader({', '.join(arguments)})"
+
+
+def notes_of(
+    *,
+    persistent: bool,
+    first_batch_s: float | None,
+    not_tried: tuple[int, int, str] | None,
+    copies: Any,
+) -> tuple[str, ...]:
+    """What else would change, as far as it is known.
+
+    Args:
+        persistent: workers live on from one epoch to the next.
+        first_batch_s: from the start of the workers to the first batch.
+        not_tried: workers, prefetch factor and why they do not fit.
+        copies: readings of pinned_copy, where the loader does not pin though there is a GPU.
+    """
+    notes = []
+    if not persistent and first_batch_s is not None and first_batch_s >= _WORTH_A_NOTE_S:
+        notes.append(f"persistent_workers=True saves up to {first_batch_s:.1f} s in every epoch")
+    each = copies if isinstance(copies, list) else [copies]
+    for seen in each[:1]:
+        pinned, pageable = _copied(seen, "h2d_gb_per_s"), _copied(seen, "pageable_h2d_gb_per_s")
+        if pinned and pageable:
+            notes.append(f"pin_memory=True: {pinned:.1f} GB/s to the GPU instead of {pageable:.1f}")
+    if not_tried is not None:
+        workers, prefetch, why = not_tried
+        notes.append(f"{workers} workers with prefetch {prefetch} were not tried: {why}")
+    return tuple(notes)
+
+
+def _copied(seen: Any, key: str) -> float | None:
+    rate = seen.get(key) if isinstance(seen, Mapping) else None
+    value = rate.get("value") if isinstance(rate, Mapping) else None
+    return value if isinstance(value, float) else None
+
+
+def _changes(seen: DataloaderReading) -> bool:
+    best = seen.what_if
+    return best is not None and (best.num_workers, best.prefetch_factor) != (
+        seen.num_workers, seen.prefetch_factor,
+    )  # fmt: skip
+
+
+def _to_set(seen: DataloaderReading) -> str:
+    """E.g. "set loader.num_workers to 12 and loader.prefetch_factor to 4"."""
+    best = seen.what_if
+    assert best is not None
+    theirs = seen.dataset_kind == "dataloader"
+    section, whose = ("", " of its DataLoader") if theirs else ("loader.", "")
+    parts = []
+    if best.num_workers != seen.num_workers:
+        parts.append(f"{section}num_workers to {best.num_workers}")
+    if seen.num_workers and best.prefetch_factor != seen.prefetch_factor:
+        parts.append(f"{section}prefetch_factor to {best.prefetch_factor}")
+    return f"set {' and '.join(parts)}{whose}"
+
+
+def _crowded(seen: DataloaderReading) -> str:
+    workers = 0 if seen.what_if is None else seen.ranks * (seen.what_if.num_workers or 0)
+    if workers <= seen.effective_cpus:
+        return ""
+    each = workers / seen.effective_cpus
+    return f"; limits.max_workers_per_cpu has to allow {each:.3g}, as these workers mostly wait"
+
+
+def _cpus(seen: DataloaderReading) -> str:
+    needed = None if seen.what_if is None else seen.what_if.cpus_needed
+    if needed is None or needed <= seen.effective_cpus:
+        return ""
+    return f"; it takes at least {needed} CPUs"
+
+
+def _rate(rate: Rate) -> str:
+    spread = "" if rate.low is None else f" +- {rate.value - rate.low:,.0f}"
+    return f"{rate.value:,.0f}{spread}"

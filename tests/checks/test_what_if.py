@@ -1,0 +1,164 @@
+"""What is made of the trials: advice, the remedy it joins, the call, the notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from preflight.checks.dataloader import CHECK
+from preflight.checks.dataloader.reading import DataloaderReading, Trial, WhatIf
+from preflight.checks.dataloader.what_if import (
+    call_of,
+    notes_of,
+    reaches,
+    recommendation,
+    remedied,
+    scaling,
+)
+from preflight.measure.stopping import Decision
+from preflight.model import Rate
+from tests import making
+
+NOW = (2, 2, 135.0)
+
+
+def rate(value: float) -> Rate:
+    return Rate(
+        value=value, low=0.96 * value, high=1.05 * value, unit="samples/s", blocks=8, discarded=0,
+        samples=(value,),
+    )  # fmt: skip
+
+
+def reading(
+    *trials: tuple[int, int, float], limit: float = 500.0, wanted: int | None = 3, **changes: Any
+) -> DataloaderReading:
+    """A loader that gave 135 samples/s with two workers, and what others gave."""
+    best = max(trials, key=lambda trial: trial[2], default=None)
+    what_if = WhatIf(
+        trials=tuple(
+            Trial(num_workers=w, prefetch_factor=p, samples_per_s=rate(value))
+            for w, p, value in trials
+        ),
+        num_workers=None if best is None else best[0],
+        prefetch_factor=None if best is None else best[1],
+        samples_per_s=None if best is None else rate(best[2]),
+        cpus_needed=wanted,
+    )  # fmt: skip
+    seen = DataloaderReading(
+        supply_samples_per_s=rate(135.0), demand_samples_per_s=limit / 0.9, demand_from="site",
+        limit_samples_per_s=limit, workload=None, data=None, data_state=None, ranks=1,
+        num_workers=2, batch_size=32, prefetch_factor=2, max_disturbance=0.05, effective_cpus=2.0,
+        seed=1, own_cpu_share=0.2, what_if=what_if,
+        decision=Decision(
+            verdict="missed", clause="kept", rate=rate(135.0), blocks=8, disturbed_blocks=0
+        ),
+    )  # fmt: skip
+    return seen.model_copy(update=changes)
+
+
+def test_settings_that_are_enough_are_the_remedy() -> None:
+    seen = reading(NOW, (4, 2, 279.0), (12, 2, 579.0))
+    assert reaches(seen)
+    assert recommendation(seen) == (
+        "set loader.num_workers to 12 (579 +- 23 samples/s when tried, 135 now); "
+        "limits.max_workers_per_cpu has to allow 6, as these workers mostly wait"
+    )
+    assert remedied(seen, "look at what they wait for") == recommendation(seen)
+    roomy = reading(NOW, (12, 2, 579.0), effective_cpus=16.0)
+    assert remedied(roomy, "x").endswith("(579 +- 23 samples/s when tried, 135 now)")
+
+
+def test_the_lower_end_has_to_reach_the_limit() -> None:
+    assert not reaches(reading(NOW, (12, 2, 510.0)))  # 490 at the lower end
+    assert reaches(reading(NOW, (12, 2, 530.0)))
+
+
+def test_settings_that_only_help_are_told_beside_the_remedy() -> None:
+    seen = reading(NOW, (4, 2, 279.0))
+    assert remedied(seen, "look at what they wait for") == (
+        "look at what they wait for; set loader.num_workers to 4 as well (279 +- 11 samples/s when "
+        "tried, 135 now), which is not enough alone; it takes at least 3 CPUs"
+    )
+    assert "CPUs" not in remedied(reading(NOW, (4, 2, 279.0), wanted=2), "x")
+
+
+def test_where_no_setting_helps_it_says_so() -> None:
+    seen = reading(NOW, (4, 2, 140.0), (1, 2, 80.0))
+    assert recommendation(seen) == (
+        "other settings do not help: 4, 1 workers are not clearly faster; it takes at least 3 CPUs"
+    )
+
+
+@pytest.mark.parametrize("trials", [(), (NOW,)])
+def test_without_a_trial_there_is_no_advice(trials: Any) -> None:
+    seen = reading(*trials)
+    assert recommendation(seen) is None and remedied(seen, "more CPUs") == "more CPUs"
+    assert remedied(seen.model_copy(update={"what_if": None}), "x") == "x"
+    assert scaling(seen) is None
+
+
+def test_the_settings_of_a_users_loader_have_its_names() -> None:
+    seen = reading(NOW, (12, 4, 579.0), dataset_kind="dataloader")
+    assert str(recommendation(seen)).startswith(
+        "set num_workers to 12 and prefetch_factor to 4 of its DataLoader ("
+    )
+    in_process = reading((0, 2, 135.0), (4, 2, 579.0), num_workers=0, prefetch_factor=None)
+    assert str(recommendation(in_process)).startswith("set loader.num_workers to 4 (")
+
+
+def test_how_twice_the_workers_scale() -> None:
+    assert scaling(reading((2, 2, 100.0), (4, 2, 198.0), (8, 2, 300.0))) == pytest.approx(1.98)
+    assert scaling(reading((2, 2, 100.0), (4, 4, 198.0))) is None
+
+
+def test_the_finding_has_the_advice_of_the_rank_that_tried() -> None:
+    tried = reading(NOW, (12, 2, 579.0), ranks=2)
+    other = tried.model_copy(
+        update={"rank": 1, "what_if": None, "supply_samples_per_s": rate(120.0)}
+    )
+    findings = CHECK.judge([tried, other], making.limits("dataloader"))
+    remedies = [str(one.remedy) for one in findings if one.id == "dataloader.supply"]
+    assert len(remedies) == 2
+    assert all(remedy.startswith("set loader.num_workers to 12 (") for remedy in remedies)
+
+
+def test_an_undecided_rate_needs_another_run_and_no_settings() -> None:
+    seen = reading(NOW, (12, 2, 579.0), decision=None)
+    (finding,) = [f for f in CHECK.judge([seen], making.limits("dataloader")) if "supply" in f.id]
+    assert "num_workers" not in str(finding.remedy)
+
+
+def call(**changes: Any) -> str:
+    usual: dict[str, Any] = {
+        "batch_size": 256, "own_batches": False, "num_workers": 12, "prefetch_factor": 4,
+        "pin_memory": True, "persistent_workers": True,
+    }  # fmt: skip
+    return call_of(**{**usual, **changes})
+
+
+def test_the_call_can_be_copied() -> None:
+    assert call() == (
+        "DataLoader(dataset, batch_size=256, num_workers=12, prefetch_factor=4, pin_memory=True, "
+        "persistent_workers=True)"
+    )
+    assert "batch_sampler=batch_sampler, num_workers" in call(own_batches=True, batch_size=None)
+    in_process = call(num_workers=0, prefetch_factor=None, persistent_workers=False)
+    assert in_process == "DataLoader(dataset, batch_size=256, num_workers=0, pin_memory=True)"
+
+
+def test_notes_say_what_is_known_and_no_more() -> None:
+    nothing: dict[str, Any] = {
+        "persistent": True, "first_batch_s": 4.0, "not_tried": None, "copies": None,
+    }  # fmt: skip
+    assert notes_of(**nothing) == ()
+    copies = [{"h2d_gb_per_s": {"value": 53.1}, "pageable_h2d_gb_per_s": {"value": 11.0}}]
+    assert notes_of(
+        persistent=False, first_batch_s=4.04, copies=copies,
+        not_tried=(16, 2, "they need 0.54 GiB of /dev/shm, which has 0.25"),
+    ) == (
+        "persistent_workers=True saves up to 4.0 s in every epoch",
+        "pin_memory=True: 53.1 GB/s to the GPU instead of 11.0",
+        "16 workers with prefetch 2 were not tried: they need 0.54 GiB of /dev/shm, which has 0.25",
+    )  # fmt: skip
+    assert notes_of(**{**nothing, "copies": [{"h2d_gb_per_s": None}]}) == ()
