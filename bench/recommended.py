@@ -28,6 +28,7 @@ from preflight.measure.loader import OpenLoader, opened
 from preflight.measure.read_budget import ReadBudget
 from preflight.measure.reopen import reopened
 from preflight.measure.search import Setting
+from preflight.measure.stage_timing import StageFailed
 from preflight.measure.trial import Trial
 from preflight.measure.trial import measure as measured
 from preflight.measure.trials import AsItIs, what_if
@@ -81,7 +82,7 @@ def _compare(name: str, unit: Unit, turns: int) -> Row:
         return Row(number, None, note=f"nothing recommended: {found.reason}")
     advised = Setting(found.num_workers, found.prefetch_factor)
     cells = [Setting(*cell) for cell in itertools.product(_WORKERS, _PREFETCH)]
-    grid = {cell: _measured(unit, loader, cell, _GRID_S).rate.value for cell in cells}
+    grid = {cell: _cell(unit, loader, cell) for cell in cells}
     best = sorted(grid, key=lambda setting: grid[setting])[-_BEST:]
     again: dict[Setting, list[float]] = {setting: [] for setting in (*best, advised)}
     for _ in range(turns):
@@ -106,6 +107,13 @@ def _measured(unit: Unit, loader: OpenLoader, setting: Setting, seconds: float) 
     counters = Counters.create(setting.num_workers)
     again = reopened(loader, unit.job, 0, setting, counters, unit.job.seed)
     return measured(unit, again, counters, (), ReadBudget(unit), math.inf, None)
+
+
+def _cell(unit: Unit, loader: OpenLoader, setting: Setting) -> float:
+    try:
+        return _measured(unit, loader, setting, _GRID_S).rate.value
+    except StageFailed:  # too slow for a look: not among the best
+        return 0.0
 
 
 def _loader(dataset: Dataset[torch.Tensor], unit: Unit) -> OpenLoader:
