@@ -13,7 +13,8 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from preflight.job import Job
-from preflight.measure.counters import Counters, WorkerInit, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import CountedCollate, WorkerInit, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
 from preflight.measure.loader import OpenLoader, settings_of
 from preflight.measure.search import Setting
@@ -48,6 +49,8 @@ def reopened(
         "prefetch_factor": setting.prefetch_factor,
         "worker_init_fn": _init(like.worker_init_fn, counters),
     }
+    if isinstance(like.collate_fn, CountedCollate):
+        arguments["collate_fn"] = replace(like.collate_fn, counters=counters)
     warnings.filterwarnings("ignore", message="This DataLoader will create")  # as for any other
     return DataLoader(dataset, **_batches(opened, job, rank, dataset, seed), **arguments)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
 from preflight.checks.dataloader.start_up import start_up
-from preflight.checks.dataloader.what_if import remedied
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.judge import Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
