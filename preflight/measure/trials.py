@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from preflight.checks.contract import Unit
 from preflight.checks.dataloader.reading import Trial as TrialRecord
 from preflight.checks.dataloader.reading import WhatIf
-from preflight.checks.dataloader.what_if import call_of, notes_of
+from preflight.checks.dataloader.what_if import call_of, notes_of, worth_it
 from preflight.measure.burner import burning
 from preflight.measure.counters import Counters
 from preflight.measure.loader import OpenLoader
@@ -73,9 +73,8 @@ def what_if(unit: Unit, now: AsItIs, until: float) -> WhatIf:
     with burning(unit.job.consumer.host_cpus) as burners:
         try:
             _search(unit, now, until, burners, found)
-        except Exception as error:  # a worker's: its last line says what it was
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            found.reason = f"{lines[-1] if lines else type(error).__name__}"[:300]
+        except Exception as error:
+            found.reason = _last_line(error)
     if len(found.trials) == 1 and found.reason is None and not found.refused:
         found.reason = _NO_NEED
     return _record(unit, now, found)
@@ -117,7 +116,16 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         unit.progress(
             f"trying {setting.num_workers} workers with prefetch_factor {setting.prefetch_factor}"
         )
-        trial = _one(unit, now, setting, until, burners, found)
+        try:
+            trial = _one(unit, now, setting, until, burners, found)
+        except Exception as error:
+            if setting == base:
+                raise
+            # It may be one too many for this node: others are still worth a try.
+            found.seen.append(Seen(setting, 0.0))
+            found.refused[setting] = _last_line(error)
+            setting = next_setting(found.seen, space())
+            continue
         if setting == base and trial.rate.value > _SHARED * among_others.value:
             found.reason = (
                 f"this rank alone gives {trial.rate.value:,.0f} samples/s with the same settings: "
@@ -141,13 +149,10 @@ def _one(
     seed = unit.job.seed + 1 + len(found.trials)
     loader = reopened(opened, unit.job, unit.rank, setting, counters, seed)
     pace, batch_size = now.pace_samples_per_s, opened.batch_size
-    try:
-        trial = measure(
-            unit, loader, counters, burners, now.budget, until,
-            pace / batch_size if pace and batch_size else None,
-        )  # fmt: skip
-    except Exception as error:
-        raise RuntimeError(f"{setting.num_workers} workers: {error}") from error
+    trial = measure(
+        unit, loader, counters, burners, now.budget, until,
+        pace / batch_size if pace and batch_size else None,
+    )  # fmt: skip
     found.longest_s = max(found.longest_s, time.monotonic() - began)
     found.seen.append(Seen(setting, trial.rate.value, trial.full, trial.idle))
     found.trials.append((setting, trial.rate))
@@ -156,7 +161,9 @@ def _one(
 
 def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
     job, limits, cost = unit.job, unit.limits, now.costs
-    best = chosen(found.seen).setting if found.seen else None
+    best = (
+        chosen([one for one in found.seen if one.samples_per_s]).setting if found.trials else None
+    )
     rates = dict(found.trials)
     needed = limits.demand_samples_per_s or limits.min_samples_per_s
     wanted = None
@@ -177,7 +184,7 @@ def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
         samples_per_s=None if best is None else rates[best],
         cpus_needed=wanted,
         cached_samples_per_s=_cached(unit, now),
-        call=_call(unit, now.opened, best),
+        call=_call(unit, now.opened, best) if best and _better(unit, found, best) else None,
         notes=notes_of(
             persistent=now.opened.torch_loader.persistent_workers or not now.opened.workers,
             first_batch_s=now.first_batch_s,
@@ -190,9 +197,23 @@ def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
     )  # fmt: skip
 
 
-def _call(unit: Unit, opened: OpenLoader, best: Setting | None) -> str | None:
-    if best is None:
-        return None
+def _better(unit: Unit, found: _Search, best: Setting) -> bool:
+    """Whether it is another setting than the job's, and worth the change."""
+    (base, now), rates = found.trials[0], dict(found.trials)
+    limits = unit.limits
+    limit = limits.min_samples_per_s
+    if limits.demand_samples_per_s is not None:
+        limit = limits.min_feed_ratio * limits.demand_samples_per_s
+    return best != base and worth_it(rates[best].value, now.value, limit)
+
+
+def _last_line(error: Exception) -> str:
+    """Of a worker's traceback: what it was."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]
+
+
+def _call(unit: Unit, opened: OpenLoader, best: Setting) -> str:
     like, theirs = opened.torch_loader, opened.kind == "dataloader"
     return call_of(
         batch_size=opened.batch_size,

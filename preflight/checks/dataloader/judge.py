@@ -9,6 +9,7 @@ from dataclasses import replace
 from preflight.checks.dataloader.cause import of_close, of_missing, of_unbound, of_undecided
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading
 from preflight.checks.dataloader.start_up import start_up
+from preflight.checks.dataloader.what_if import remedied
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.judge import Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
@@ -100,8 +101,10 @@ def _supply(
     # Ranks that miss miss for one reason, and what helps the slowest helps all.
     alike = slowest.decision is not None and slowest.decision.verdict == verdict
     why = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)
-    miss = why(slowest if alike else seen, readings)
-    return missed(finding, replace(miss, outcome=outcome))
+    told = slowest if alike else seen
+    miss = why(told, readings)
+    remedy = remedied(told, miss.remedy) if outcome is Outcome.FAIL else miss.remedy
+    return missed(finding, replace(miss, outcome=outcome, remedy=remedy))
 
 
 def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:

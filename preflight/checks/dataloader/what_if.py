@@ -12,7 +12,7 @@ from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.model import Rate
 
 # Nothing is promised for rates within 5 % of each other, and a trial is short: twice that is clear.
-_CLEARLY = 1.10
+CLEARLY = 1.10
 _WORTH_A_NOTE_S = 0.2
 
 
@@ -28,33 +28,18 @@ def scaling(seen: DataloaderReading) -> float | None:
 
 
 def remedied(seen: DataloaderReading, remedy: str) -> str:
-    """The remedy with what the trials say of it.
-
-    Settings that were seen to be enough stand in place of what arithmetic suggests; of others it is
-    said how far they came.
-    """
-    advice = recommendation(seen)
-    if advice is None:
-        return remedy
-    return advice if reaches(seen) else f"{remedy}; {advice}"
-
-
-def recommendation(seen: DataloaderReading) -> str | None:
-    """What the trials advise, in a sentence; None where none was made."""
+    """Settings that were seen to be enough, in place of the remedy that arithmetic gives."""
     what_if = seen.what_if
-    if what_if is None or len(what_if.trials) < 2 or what_if.samples_per_s is None:
-        return None
-    now, *others = what_if.trials
-    gave = (
-        f"{_rate(what_if.samples_per_s)} samples/s when tried, {now.samples_per_s.value:,.0f} now"
-    )
-    if reaches(seen):
-        return f"{_to_set(seen)} ({gave}){_crowded(seen)}"
-    faster = what_if.samples_per_s.value >= _CLEARLY * now.samples_per_s.value
-    if _changes(seen) and faster:
-        return f"{_to_set(seen)} as well ({gave}), which is not enough alone{_cpus(seen)}"
-    tried = ", ".join(dict.fromkeys(str(trial.num_workers) for trial in others))
-    return f"other settings do not help: {tried} workers are not clearly faster{_cpus(seen)}"
+    if what_if is None or what_if.samples_per_s is None or not reaches(seen):
+        return remedy
+    now = what_if.trials[0].samples_per_s.value
+    gave = f"{_rate(what_if.samples_per_s)} samples/s when tried, {now:,.0f} now"
+    return f"{_to_set(seen)} ({gave}){_crowded(seen)}"
+
+
+def worth_it(best: float, now: float, limit: float) -> bool:
+    """Whether settings are worth changing: they reach the limit, or are clearly faster."""
+    return best >= limit or best >= CLEARLY * now
 
 
 def reaches(seen: DataloaderReading) -> bool:
@@ -148,13 +133,6 @@ def _crowded(seen: DataloaderReading) -> str:
         return ""
     each = workers / seen.effective_cpus
     return f"; limits.max_workers_per_cpu has to allow {each:.3g}, as these workers mostly wait"
-
-
-def _cpus(seen: DataloaderReading) -> str:
-    needed = None if seen.what_if is None else seen.what_if.cpus_needed
-    if needed is None or needed <= seen.effective_cpus:
-        return ""
-    return f"; it takes at least {needed} CPUs"
 
 
 def _rate(rate: Rate) -> str:
