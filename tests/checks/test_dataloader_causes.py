@@ -84,6 +84,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("lock", waiting(lock=0.41), tried(0.88)),
     ("lock", waiting(lock=0.48, sleep=0.49), tried(0.94)),
     ("lock", waiting(lock=0.5, disk=0.5), {}),
+    ("lock", waiting(lock=0.48, sleep=0.49), tried(1.4)),
     ("latency", waiting(sleep=0.95), tried(1.98)),
     ("latency", waiting(sleep=0.95), {}),
     ("latency", waiting(lock=0.9), tried(1.9)),  # on threads of its own that do the waiting

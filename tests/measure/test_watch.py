@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,17 @@ from tests.measure.test_supply import unit
 pytestmark = pytest.mark.timeout(60)
 
 
+DRAINS: list[Drain] = []
+
+
+@pytest.fixture(autouse=True)
+def drains_end() -> Iterator[None]:
+    """One of nothing but numbers spins, and takes the interpreter from the tests behind it."""
+    yield
+    while DRAINS:
+        DRAINS.pop().stop()
+
+
 def ranks_of(tmp_path: Path, timeout_s: float = 60.0) -> tuple[Watch, Roster, Drain]:
     """Rank 0 of two, knowing its rate, and the row of rank 1."""
     roster = Roster.create(2)
@@ -34,6 +46,7 @@ def ranks_of(tmp_path: Path, timeout_s: float = 60.0) -> tuple[Watch, Roster, Dr
     )  # fmt: skip
     watch = Watch(made, 1.0, lambda fields: None, opened, [])
     watch._consumer = drain = Drain(range(10))
+    DRAINS.append(drain)
     return watch, Roster.inherited(roster.fd, 2, 1), drain
 
 

@@ -64,7 +64,8 @@ def unlock(case: Case) -> str:
     """More workers only wait longer."""
     return (
         "take the lock out of the data set's __getitem__ (a file handle or client for each worker, "
-        "opened in worker_init_fn), or hold it for less; more workers only wait longer"
+        "opened in worker_init_fn), or hold it for less"
+        + ("; more workers only wait longer" if signs.does_not(case) else "")
     )
 
 

@@ -110,8 +110,7 @@ def does_not(case: Case) -> bool:
 
 def lock(case: Case) -> bool:
     """Also beside a longer wait: the one that holds the lock may sleep or read meanwhile."""
-    alone = case.scaling is None or does_not(case)
-    return case.workers > 1 and case.waits["lock"] >= _MUCH and alone
+    return case.workers > 1 and case.waits["lock"] >= _MUCH and not scales(case)
 
 
 def remote(case: Case) -> bool:
