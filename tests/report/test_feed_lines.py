@@ -217,8 +217,8 @@ def test_where_no_setting_is_faster_all_are_told():
     best = {"num_workers": 2, "samples_per_s": same, "cached_samples_per_s": None}
     trials = [{**trial, "samples_per_s": same} for trial in WHAT_IF["trials"][:3]]
     assert what_if_of(trials=trials, **best, cpus_needed=1) == [
-        "what if no other setting is clearly faster: 4 workers, prefetch 2 140, 8 workers, "
-        "prefetch 2 140 samples/s (now 2 workers: 140)",
+        "what if no other setting is clearly faster: 4 workers: 140, 8 workers: 140 samples/s "
+        "(now 2 workers: 140)",
         "       what is needed takes at least 1 CPU",
     ]
 
