@@ -21,6 +21,8 @@ _AIM_APART = 1.25  # nearer than this what the model says is no news
 _APART = 1.9  # neighbours nearer than this are not looked between
 _IDLE = 0.1
 _MOST_PREFETCH = 8
+MOST_TRIALS = 8
+"""The loader as it is among them; whoever measures may have no time for so many."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def next_setting(seen: Sequence[Seen], space: Space) -> Setting | None:
         seen: in order; the first is the loader as it is.
         space: what bounds the search.
     """
+    if len(seen) >= MOST_TRIALS:
+        return None
     tried = {one.setting for one in seen}
     prefetch = seen[0].setting.prefetch_factor
     line = {one.setting.num_workers: one for one in seen if one.setting.prefetch_factor == prefetch}

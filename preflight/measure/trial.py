@@ -148,7 +148,8 @@ def _blocks(
             break
         time.sleep(stats.stage_s / FEWEST_BLOCKS)
     if not blocks:
-        raise StageFailed("too few samples in the time that a trial has")
+        less = "before the run may read no more of the data path" if budget.spent else "in its time"
+        raise StageFailed(f"too few samples {less}")
     return blocks
 
 

@@ -110,6 +110,9 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         found.trials.append((base, among_others))
         setting = next_setting(found.seen, space())
     while setting is not None:
+        if now.budget.spent:
+            found.reason = "the run may read no more of the data path (run.max_read_gib)"
+            return
         if time.monotonic() + max(found.longest_s, unit.job.stats.stage_s + _FIRST_S) > until:
             found.reason = None if len(found.trials) > 1 else "there was no time left for it"
             return
@@ -131,9 +134,6 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
                 f"this rank alone gives {trial.rate.value:,.0f} samples/s with the same settings: "
                 f"the {ranks} ranks share more than CPUs, so one alone cannot tell what helps all"
             )
-            return
-        if now.budget.spent:
-            found.reason = "the run may read no more of the data path (run.max_read_gib)"
             return
         pace = now.pace_samples_per_s
         if pace is not None and trial.rate.value >= _AT_THE_PACE * pace:

@@ -44,11 +44,12 @@ def _said(found: Seen, whose: str) -> Iterator[str]:
             text += "" if low is None else margin(best, low, text)
             yield f"{_setting(found)}: {text} samples/s{whose} ({present})"
         else:
-            usual = is_now.get("prefetch_factor")
-            tried = ", ".join(
-                f"{_setting(trial, prefetch=trial.get('prefetch_factor') != usual)}: {number(value)}"
+            usual = figure(is_now, "prefetch_factor")
+            others_told = [
+                (_setting(trial, prefetch=figure(trial, "prefetch_factor") != usual), number(value))
                 for trial, value in others
-            )
+            ]
+            tried = ", ".join(f"{setting}: {gave}" for setting, gave in others_told)
             yield f"no other setting is clearly faster: {tried} samples/s{whose} ({present})"
     cached = figure(found, "cached_samples_per_s")
     if cached is not None:

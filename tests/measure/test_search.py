@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight.measure.search import Seen, Setting, Space, chosen, next_setting
+from preflight.measure.search import MOST_TRIALS, Seen, Setting, Space, chosen, next_setting
 
-MOST_TRIALS = 8
 MOST_WORKERS = 48
 
 Model = Callable[[int], float]
@@ -44,7 +43,7 @@ def search(
     space = Space(cpus, lambda setting: setting.num_workers <= most, wall_per_cpu)
     first, seen = Setting(base, 2), list[Seen]()
     setting: Setting | None = first
-    while setting is not None and len(seen) <= MOST_TRIALS:
+    while setting is not None:
         assert setting not in [one.setting for one in seen]
         assert setting.num_workers <= most or setting == first
         value = rate(setting.num_workers)
