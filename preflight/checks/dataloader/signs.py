@@ -1,7 +1,7 @@
 """Signs of a cause in one rank's evidence: the predicates that the table of causes is made of.
 
 Pure. Shares are of the workers' wall time. The constants come from loaders of known kind on two
-CPUs, each seen on several runs.
+CPUs (shares); those for tiny samples, steal, slow ranks and weights are estimates.
 """
 
 from __future__ import annotations

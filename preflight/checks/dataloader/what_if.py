@@ -13,6 +13,7 @@ from preflight.model import Rate
 
 # Nothing is promised for rates within 5 % of each other, and a trial is short: twice that is clear.
 CLEARLY = 1.10
+_SURELY = 1.05  # of the limit; the interval of eight blocks is too wide to ask for more
 _WORTH_A_NOTE_S = 0.2
 
 
@@ -47,7 +48,7 @@ def reaches(seen: DataloaderReading) -> bool:
     best = None if seen.what_if is None else seen.what_if.samples_per_s
     if best is None or not _changes(seen):
         return False
-    return (best.value if best.low is None else best.low) >= seen.limit_samples_per_s
+    return best.value >= _SURELY * seen.limit_samples_per_s
 
 
 def call_of(
