@@ -20,7 +20,7 @@ PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 NEEDS := "from importlib.metadata import requires; print(*(need for need in \
   requires('node-preflight') if 'extra ==' not in need and not need.startswith('torch')), sep='\n')"
 
-.PHONY: help run test lint bench bench-full gpu-wheels gpu-test image lock engine-test dist clean
+.PHONY: help run test lint bench bench-full cases gpu-wheels gpu-test image lock engine-test dist clean
 
 help:            ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ bench: $(TEST_STAMP)  ## the numbers in README, in under nine minutes
 
 bench-full: $(TEST_STAMP)  ## the same a hundred times over, which takes hours
 	$(BIN)/python -m bench --repeat 100 > bench-full.txt
+
+cases: $(TEST_STAMP)  ## real bottlenecks and failures, staged: each cause, and its remedy followed (root)
+	$(BIN)/python -m pytest tests/cases/test_three_causes.py -p no:cacheprovider
+	$(BIN)/python -m tests.cases
 
 gpu-wheels: $(TEST_STAMP)  ## fetch what gpu-test needs on a machine with PyTorch and no index
 	rm -rf gpu-wheels && mkdir gpu-wheels

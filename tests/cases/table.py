@@ -1,0 +1,278 @@
+"""The staged cases: what is made to go wrong, the cause that has to be named, and its remedy.
+
+The causes are those that are true of the case, by how it is made. A demand is at least half as much
+again as what the condition lets through, and at most two thirds of what the run after it can give.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from tests.cases import staging
+from tests.cases.play import Case, Start
+
+_CPUS = len(os.sched_getaffinity(0))
+
+
+def loader(
+    dataset: str, demand: float | None = None, *, workers: int = 2, batch: int = 8, **more: object
+) -> tuple[str, ...]:
+    """Options of a run over one of our data sets."""
+    values = {
+        "loader.num_workers": workers, "loader.batch_size": batch, "sample.shape": "[3,32,32]",
+        "shm.min_free_gib": 0, **{key.replace("__", "."): value for key, value in more.items()},
+    }  # fmt: skip
+    if demand is not None:
+        values["dataloader.demand_samples_per_s"] = demand
+    sets = [f"--set={key}={value}" for key, value in values.items()]
+    return ("--check=dataloader", f"--dataset=tests.cases.datasets:{dataset}", *sets)
+
+
+def images(demand: float | None = None, *, workers: int = 2, **more: object) -> tuple[str, ...]:
+    """Options of a run over the folder of images."""
+    options = loader("", demand, workers=workers, batch=32, **more)
+    return tuple(
+        option for option in options if not option.startswith(("--dataset", "--set=sample.shape"))
+    )
+
+
+def _always(start: Start) -> Callable[[re.Match[str]], Start]:
+    return lambda said: start
+
+
+def _workers(dataset: str, demand: float, *stages: staging.Stage) -> Callable[..., Start]:
+    """As many workers as the remedy says."""
+    return lambda said: Start(loader(dataset, demand, workers=int(said[1])), stages)
+
+
+_SET_WORKERS = r"num_workers(?: to|=| ?:)? ?(\d+)"
+_SET_CPUS = r"(\d+) CPUs"
+
+THREE = (
+    Case(
+        "quota_of_one_cpu", "cpu_quota", _SET_CPUS,
+        Start(images(), (staging.local_images, staging.cpu_quota(1))),
+        lambda said: Start(
+            images(), (staging.local_images, staging.cpu_quota(min(_CPUS, int(said[1]))))
+        ),
+        free=Start(images(), (staging.local_images,)), demand_share=0.72,
+    ),
+    Case(
+        "throttled_disk", "storage", r"disk|storage",
+        Start(images(150), (staging.disk(1_650_000),)),
+        _always(Start(images(150), (staging.disk(100 << 20),))),
+    ),
+    Case(
+        "small_shm", "shm.need", r"--shm-size=(\d+)g",
+        Start(images(50, loader__batch_size=128), (staging.local_images, staging.shm(64))),
+        lambda said: Start(
+            images(50, loader__batch_size=128),
+            (staging.local_images, staging.shm(1024 * int(said[1]))),
+        ),
+    ),
+)  # fmt: skip
+"""One folder of images, three conditions."""
+
+BOTTLENECKS = (
+    Case(
+        "cpu_quota", "cpu_quota", _SET_CPUS,
+        Start(loader("cpu", 110), (staging.cpu_quota(0.5),)),
+        lambda said: Start(loader("cpu", 110), (staging.cpu_quota(int(said[1])),)),
+    ),
+    Case(
+        "cpu_quota_many_workers", "cpu_quota", _SET_CPUS,
+        Start(loader("cpu", 110, workers=8), (staging.cpu_quota(0.5),)),
+        lambda said: Start(loader("cpu", 110, workers=8), (staging.cpu_quota(int(said[1])),)),
+    ),
+    Case(
+        "one_cpu", "cpus", _SET_CPUS,
+        Start(loader("cpu", 155), (staging.one_cpu,)), _always(Start(loader("cpu", 155))),
+    ),
+    Case(
+        "slow_transform", "cpus", r"datasets\.py",
+        Start(loader("cpu", 400)), _always(Start(loader("cpu", 400), env={"CPU_MS": "2"})),
+    ),
+    Case(
+        "cpu_weight", "cpu_weight", r"weight|shares|request",
+        Start(loader("cpu", 110), (staging.weighed(400, 2048),), quiet=False),
+        _always(Start(loader("cpu", 110), (staging.weighed(40_000, 2048),), quiet=False)),
+    ),
+    Case(
+        "neighbours", "neighbours", r"neighbours|quiet|cpuset",
+        Start(loader("cpu", 155), (staging.beside(3 * _CPUS),), quiet=False),
+        _always(Start(loader("cpu", 155))),
+    ),
+    Case(
+        "few_workers", "few_workers", _SET_WORKERS,
+        Start(loader("cpu", 155, workers=1)), _workers("cpu", 155),
+    ),
+    Case(
+        "too_many_workers", "too_many_workers", _SET_WORKERS,
+        Start(loader("thrashing", 130, workers=8)), _workers("thrashing", 130),
+    ),
+    Case(
+        "helper_threads", "helper_threads", r"OMP_NUM_THREADS|set_num_threads",
+        Start(loader("helpers", 110)),
+        _always(Start(loader("helpers", 110), env={"OMP_NUM_THREADS": "1"})),
+    ),
+    Case(
+        "huge_samples", "transport", r"uint8|smaller|dtype|less",
+        Start(loader("huge", batch=4)),
+        _always(Start(loader("huge", batch=4), env={"DTYPE": "uint8"})),
+        free=Start(loader("huge", batch=4), env={"DTYPE": "uint8"}), demand_share=0.6,
+    ),
+    Case(
+        "tiny_samples", "tiny_samples", r"batch|__getitems__",
+        Start(loader("tiny", batch=2)), _always(Start(loader("tiny", batch=256))),
+        free=Start(loader("tiny", batch=256)), demand_share=0.6,
+    ),
+    Case(
+        "main_process", "main_process", r"main process|loop|consum|workers",
+        Start(loader("main_process", 250)),
+        _always(Start(loader("main_process", 250), env={"MAIN_MS": "4"})),
+    ),
+    Case(
+        "throttled_disk_mapped", "storage", r"disk|storage",
+        Start(loader("mapped", 150), (staging.disk(1_650_000),)),
+        _always(Start(loader("mapped", 150), (staging.disk(100 << 20),))),
+    ),
+    Case(
+        "slow_file_server", "storage_unaccounted", r"local|file server|network|cache",
+        Start(images(150), (staging.file_server(open=0.05),)),
+        _always(Start(images(150), (staging.local_images,))),
+    ),
+    Case(
+        "remote_latency", "remote_latency", _SET_WORKERS,
+        Start(loader("remote", 220), (staging.server(0.02, threads=True),)),
+        _workers("remote", 220, staging.server(0.02, threads=True)),
+    ),
+    Case(
+        "remote_saturated", "remote_saturated", r"server|connection|bandwidth",
+        Start(loader("remote", 160, workers=4), (staging.server(0.01, threads=False),)),
+        _always(
+            Start(loader("remote", 160, workers=4), (staging.server(0.01, threads=True),))
+        ),
+    ),
+    Case(
+        "lock", "lock", r"lock",
+        Start(loader("locked", 110, workers=4)),
+        _always(Start(loader("locked", 110, workers=4), env={"LOCK": "0"})),
+    ),
+    Case(
+        "lock_around_cpu", "lock", r"lock",
+        Start(loader("locked_cpu", 155, workers=2)),
+        _always(Start(loader("locked_cpu", 155, workers=2), env={"LOCK": "0"})),
+    ),
+    Case(
+        "sleep_a_sample", "latency", _SET_WORKERS,
+        Start(loader("sleeping", 220)), _workers("sleeping", 220),
+    ),
+    Case(
+        "slow_rank", "slow_rank", r"rank 1",
+        Start(loader("slow_rank", 110, loader__ranks=2)),
+        _always(Start(loader("slow_rank", 110, loader__ranks=2), env={"SLOW_MS": "5"})),
+    ),
+)  # fmt: skip
+
+
+def _as_said(dataset: str, *before: staging.Stage) -> Callable[[re.Match[str]], Start]:
+    """A /dev/shm as large as the remedy says."""
+    return lambda said: Start(
+        ("--skip=shm", *loader(dataset, 1)), (staging.shm(1024 * int(said[1])), *before)
+    )
+
+
+FAILURES = (
+    Case(
+        "small_shm_not_foreseen", "dataloader.completed", r"--shm-size=(\d+)g",
+        Start(("--skip=shm", *loader("large", 1)), (staging.shm(32),)), _as_said("large"),
+        in_cause="/dev/shm",
+    ),
+    Case(
+        "small_shm_lists", "dataloader.completed", r"--shm-size=(\d+)g",
+        Start(("--skip=shm", *loader("list_collate", 1)), (staging.shm(64),)),
+        _as_said("list_collate"), in_cause="/dev/shm",
+    ),
+    Case(
+        "small_shm_no_batches", "dataloader.completed", r"--shm-size=(\d+)g",
+        Start(("--skip=shm", *loader("no_batches", 1)), (staging.shm(64),)),
+        _as_said("no_batches"), in_cause="/dev/shm",
+    ),
+    Case(
+        "no_temporary_folder", "shm.temporary_folder", r"--tmpfs /tmp",
+        Start(loader("cpu", 20), (staging.read_only_root(),)),
+        _always(Start(loader("cpu", 20), (staging.read_only_root("/tmp"),))),
+    ),
+    Case(
+        "corrupt_files", "dataloader.corrupt_samples", r"replace these files",
+        Start(images(20), (staging.broken_images(400),)),
+        _always(Start(images(20), (staging.broken_images(400, mended=True),))),
+    ),
+    Case(
+        "volume_not_mounted", "dataloader.data", r"mounted",
+        Start(images(20), (staging.empty_folder,)),
+        _always(Start(images(20), (staging.local_images,))),
+    ),
+    Case(
+        "open_files", "dataloader.completed", r"ulimit -n (\d+)",
+        Start(loader("list_collate", 1), (staging.ulimit("n", 100),), {"SIDE": "32"}),
+        lambda said: Start(
+            loader("list_collate", 1), (staging.ulimit("n", int(said[1])),), {"SIDE": "32"}
+        ),
+        in_cause="open files",
+    ),
+    Case(
+        "open_files_foreseen", "limits.nofile", r"ulimit -n (\d+)",
+        Start(("--check=limits", *loader("cpu", 20)), (staging.ulimit("n", 100),)),
+        lambda said: Start(
+            ("--check=limits", *loader("cpu", 20)), (staging.ulimit("n", int(said[1])),)
+        ),
+    ),
+    Case(
+        "processes", "dataloader.completed", r"--pids-limit",
+        Start(loader("cpu", 20, workers=8), (staging.pids(12),)),
+        _always(Start(loader("cpu", 20, workers=8), (staging.pids(200),))),
+        in_cause="process",
+    ),
+    Case(
+        "workers_per_cpu", "limits.workers_per_cpu", _SET_WORKERS,
+        Start(("--check=limits", *loader("cpu", 20, workers=8 * _CPUS))),
+        lambda said: Start(("--check=limits", *loader("cpu", 20, workers=int(said[1])))),
+    ),
+    Case(
+        "out_of_memory", "dataloader.completed", r"memory limit by at least",
+        Start(loader("hungry", 20), (staging.memory(1400),)),
+        _always(Start(loader("hungry", 20), (staging.memory(4000),), {"KEEP": "4"})),
+        in_cause="memory limit",
+    ),
+    Case(
+        "slow_start", "dataloader.start_up", r"fork",
+        Start(loader("sleeping", 40, loader__multiprocessing_context="spawn"),
+              env={"SLOW_IMPORT": "6"}),
+    ),
+    Case(
+        "raises", "dataloader.completed", r"\w", Start(loader("raising", 20)),
+        in_cause=r"KeyError.*label.*datasets\.py",
+    ),
+    Case(
+        "ragged", "dataloader.completed", r"\w", Start(loader("ragged", 20)),
+        in_cause=r"size|shape|stack",
+    ),
+    Case(
+        "never_returns", "dataloader.no_batch", r"num_workers=0",
+        Start(loader("hanging", 20, loader__timeout_s=8, stats__no_batch_s=8)),
+    ),
+    Case(
+        "crashes", "dataloader.completed", r"faulthandler", Start(loader("crashing", 20)),
+        in_cause="crashed",
+    ),
+    Case(
+        "cannot_be_pickled", "dataloader.completed", r"fork|lambda|top level|pickl",
+        Start(loader("unpicklable", 20, loader__multiprocessing_context="spawn")),
+        in_cause="pickle",
+    ),
+)  # fmt: skip
+
+CASES = (*THREE, *BOTTLENECKS, *FAILURES)
