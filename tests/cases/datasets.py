@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 _COUNT = 100_000
 _ON = "1"
@@ -232,6 +232,19 @@ def tiny() -> Dataset[Any]:
     return Tiny()
 
 
+class TinyBatches(Tiny):
+    """The same numbers, a batch at once."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return torch.tensor(index)
+
+
+def tiny_batches() -> DataLoader[Any]:
+    data = TinyBatches()
+    batches = BatchSampler(RandomSampler(data), batch_size=1024, drop_last=True)
+    return DataLoader(data, batch_size=None, sampler=batches, num_workers=2)
+
+
 class InMain(DataLoader[Any]):
     """Waits MAIN_MS for each batch in the process that trains."""
 
@@ -260,7 +273,8 @@ def list_collate() -> DataLoader[Any]:
     """A file in /dev/shm and a descriptor for each sample."""
     side = int(_number("SIDE", 1024))
     data = Samples(_nothing, (3, side, side))
-    return DataLoader(data, batch_size=16, num_workers=2, collate_fn=_as_list)
+    size = int(_number("BATCH", 16))
+    return DataLoader(data, batch_size=size, num_workers=2, collate_fn=_as_list)
 
 
 def no_batches() -> DataLoader[Any]:
@@ -317,14 +331,14 @@ def unpicklable() -> Dataset[Any]:
 
 
 class Hungry:
-    """Keeps 8 MiB a sample, so that memory runs out."""
+    """Keeps the last KEEP samples of 8 MiB in each worker."""
 
     def __init__(self) -> None:
         self.kept: list[bytearray] = []
 
     def __call__(self) -> None:
         self.kept.append(bytearray(b"1") * (8 << 20))
-        del self.kept[: -int(_number("KEEP", _COUNT))]
+        del self.kept[: -int(_number("KEEP", 90))]
 
 
 def hungry() -> Dataset[Any]:

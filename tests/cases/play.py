@@ -23,7 +23,7 @@ _RUN = ("run", "--thresholds=cpu", "--deadline=75s")
 _PATIENCE_S = 100.0
 _BY_WORSE = ("fail", "error", "warn")
 _IMAGES = 1400
-_JPEG = {"codec": "jpeg", "encoded_bytes": 110_000, "shape": (3, 224, 224), "dtype": "uint8"}
+_PHOTO = Sample(codec="jpeg", encoded_bytes=110_000, shape=(3, 224, 224), dtype="uint8")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Played:
 def write_images(folder: Path) -> None:
     """JPEGs as large as photos: few of them distinct, each a file of its own."""
     folder.mkdir()
-    made = generate(Sample(**_JPEG), 7, None)
+    made = generate(_PHOTO, 7, None)
     for number in range(_IMAGES):
         (folder / f"{number:04d}.jpg").write_bytes(made.fetch(number % len(made)))
 

@@ -124,9 +124,9 @@ BOTTLENECKS = (
         free=Start(loader("huge", batch=4), env={"DTYPE": "uint8"}), demand_share=0.6,
     ),
     Case(
-        "tiny_samples", "tiny_samples", r"batch|__getitems__",
-        Start(loader("tiny", batch=2)), _always(Start(loader("tiny", batch=256))),
-        free=Start(loader("tiny", batch=256)), demand_share=0.6,
+        "tiny_samples", "tiny_samples", r"whole batches|__getitems__",
+        Start(loader("tiny", batch=64)), _always(Start(loader("tiny_batches"))),
+        free=Start(loader("tiny_batches")), demand_share=0.6,
     ),
     Case(
         "main_process", "main_process", r"main process|loop|consum|workers",
@@ -184,6 +184,9 @@ def _as_said(dataset: str, *before: staging.Stage) -> Callable[[re.Match[str]], 
     )
 
 
+_SMALL_LISTS = {"SIDE": "32", "BATCH": "64"}
+_SOON = {"loader__timeout_s": 8, "stats__no_batch_s": 8}
+
 FAILURES = (
     Case(
         "small_shm_not_foreseen", "dataloader.completed", r"--shm-size=(\d+)g",
@@ -192,12 +195,12 @@ FAILURES = (
     ),
     Case(
         "small_shm_lists", "dataloader.completed", r"--shm-size=(\d+)g",
-        Start(("--skip=shm", *loader("list_collate", 1)), (staging.shm(64),)),
+        Start(("--skip=shm", *loader("list_collate", 1, **_SOON)), (staging.shm(64),)),
         _as_said("list_collate"), in_cause="/dev/shm",
     ),
     Case(
         "small_shm_no_batches", "dataloader.completed", r"--shm-size=(\d+)g",
-        Start(("--skip=shm", *loader("no_batches", 1)), (staging.shm(64),)),
+        Start(("--skip=shm", *loader("no_batches", 1, **_SOON)), (staging.shm(64),)),
         _as_said("no_batches"), in_cause="/dev/shm",
     ),
     Case(
@@ -217,9 +220,9 @@ FAILURES = (
     ),
     Case(
         "open_files", "dataloader.completed", r"ulimit -n (\d+)",
-        Start(loader("list_collate", 1), (staging.ulimit("n", 100),), {"SIDE": "32"}),
+        Start(loader("list_collate", 1, **_SOON), (staging.ulimit("n", 256),), _SMALL_LISTS),
         lambda said: Start(
-            loader("list_collate", 1), (staging.ulimit("n", int(said[1])),), {"SIDE": "32"}
+            loader("list_collate", 1), (staging.ulimit("n", int(said[1])),), _SMALL_LISTS
         ),
         in_cause="open files",
     ),
@@ -242,9 +245,11 @@ FAILURES = (
         lambda said: Start(("--check=limits", *loader("cpu", 20, workers=int(said[1])))),
     ),
     Case(
-        "out_of_memory", "dataloader.completed", r"memory limit by at least",
+        "out_of_memory", "dataloader.completed", r"memory limit by at least ([\d.]+) GiB",
         Start(loader("hungry", 20), (staging.memory(1400),)),
-        _always(Start(loader("hungry", 20), (staging.memory(4000),), {"KEEP": "4"})),
+        lambda said: Start(
+            loader("hungry", 20), (staging.memory(1400 + round(1024 * float(said[1]))),)
+        ),
         in_cause="memory limit",
     ),
     Case(
@@ -262,7 +267,7 @@ FAILURES = (
     ),
     Case(
         "never_returns", "dataloader.no_batch", r"num_workers=0",
-        Start(loader("hanging", 20, loader__timeout_s=8, stats__no_batch_s=8)),
+        Start(loader("hanging", 20, **_SOON)),
     ),
     Case(
         "crashes", "dataloader.completed", r"faulthandler", Start(loader("crashing", 20)),
