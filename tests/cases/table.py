@@ -16,26 +16,26 @@ from tests.cases.play import Case, Start
 _CPUS = len(os.sched_getaffinity(0))
 
 
+def _run(demand: float | None, **values: object) -> tuple[str, ...]:
+    """Options of a run of the loader; two underscores in a name are its dot."""
+    sets = {"shm.min_free_gib": 0, **{key.replace("__", "."): v for key, v in values.items()}}
+    if demand is not None:
+        sets["dataloader.demand_samples_per_s"] = demand
+    return ("--check=dataloader", *(f"--set={key}={value}" for key, value in sets.items()))
+
+
 def loader(
     dataset: str, demand: float | None = None, *, workers: int = 2, batch: int = 8, **more: object
 ) -> tuple[str, ...]:
     """Options of a run over one of our data sets."""
-    values = {
-        "loader.num_workers": workers, "loader.batch_size": batch, "sample.shape": "[3,32,32]",
-        "shm.min_free_gib": 0, **{key.replace("__", "."): value for key, value in more.items()},
-    }  # fmt: skip
-    if demand is not None:
-        values["dataloader.demand_samples_per_s"] = demand
-    sets = [f"--set={key}={value}" for key, value in values.items()]
-    return ("--check=dataloader", f"--dataset=tests.cases.datasets:{dataset}", *sets)
+    values = {"loader__num_workers": workers, "loader__batch_size": batch, **more}
+    sets = _run(demand, sample__shape="[3,32,32]", **values)
+    return (f"--dataset=tests.cases.datasets:{dataset}", *sets)
 
 
-def images(demand: float | None = None, *, workers: int = 2, **more: object) -> tuple[str, ...]:
+def images(demand: float | None = None, *, batch: int = 32) -> tuple[str, ...]:
     """Options of a run over the folder of images."""
-    options = loader("", demand, workers=workers, batch=32, **more)
-    return tuple(
-        option for option in options if not option.startswith(("--dataset", "--set=sample.shape"))
-    )
+    return _run(demand, loader__num_workers=2, loader__batch_size=batch)
 
 
 def _always(start: Start) -> Callable[[re.Match[str]], Start]:
@@ -66,9 +66,9 @@ THREE = (
     ),
     Case(
         "small_shm", "shm.need", r"--shm-size=(\d+)g",
-        Start(images(50, loader__batch_size=128), (staging.local_images, staging.shm(64))),
+        Start(images(50, batch=128), (staging.local_images, staging.shm(64))),
         lambda said: Start(
-            images(50, loader__batch_size=128),
+            images(50, batch=128),
             (staging.local_images, staging.shm(1024 * int(said[1]))),
         ),
     ),
