@@ -155,7 +155,7 @@ class Thrashing:
         with self.waiting.get_lock():
             self.waiting.value += 1
         with self.lock:
-            time.sleep(_number("WAIT_MS", 3) / 1000 * max(0, self.waiting.value - 1) + 0.003)
+            time.sleep(0.003 + 0.0015 * max(0, self.waiting.value - 1))
         with self.waiting.get_lock():
             self.waiting.value -= 1
 

@@ -91,8 +91,9 @@ BOTTLENECKS = (
         Start(loader("cpu", 155), (staging.one_cpu,)), _always(Start(loader("cpu", 155))),
     ),
     Case(
-        "slow_transform", "cpus", r"datasets\.py",
+        "slow_transform", "cpus", r"CPUs",
         Start(loader("cpu", 400)), _always(Start(loader("cpu", 400), env={"CPU_MS": "2"})),
+        in_cause=r"datasets\.py",  # the line that the run after it makes cheaper
     ),
     Case(
         "cpu_weight", "cpu_weight", r"weight|shares|request",
@@ -110,7 +111,7 @@ BOTTLENECKS = (
     ),
     Case(
         "too_many_workers", "too_many_workers", _SET_WORKERS,
-        Start(loader("thrashing", 130, workers=8)), _workers("thrashing", 130),
+        Start(loader("thrashing", 180, workers=8)), _workers("thrashing", 180),
     ),
     Case(
         "helper_threads", "helper_threads", r"OMP_NUM_THREADS|set_num_threads",
