@@ -60,7 +60,7 @@ THREE = (
         free=Start(images(), (staging.local_images,)), demand_share=0.72,
     ),
     Case(
-        "throttled_disk", "storage", r"disk|storage",
+        "throttled_disk", "storage", r"limits its reads|faster disk",
         Start(images(150), (staging.disk(1_650_000),)),
         _always(Start(images(150), (staging.disk(100 << 20),))),
     ),
@@ -135,7 +135,7 @@ BOTTLENECKS = (
         _always(Start(loader("main_process", 250), env={"MAIN_MS": "4"})),
     ),
     Case(
-        "throttled_disk_mapped", "storage", r"disk|storage",
+        "throttled_disk_mapped", "storage", r"limits its reads|faster disk",
         Start(loader("mapped", 150), (staging.disk(1_650_000),)),
         _always(Start(loader("mapped", 150), (staging.disk(100 << 20),))),
     ),
