@@ -185,7 +185,7 @@ def _as_said(dataset: str, *before: staging.Stage) -> Callable[[re.Match[str]], 
     )
 
 
-_SMALL_LISTS = {"SIDE": "32", "BATCH": "64"}
+_SMALL_LISTS = {"SIDE": "32", "BATCH": "256"}  # as many descriptors as a batch has samples
 _SOON = {"loader__timeout_s": 8, "stats__no_batch_s": 8}
 
 FAILURES = (
