@@ -146,18 +146,21 @@ def remote() -> Dataset[Any]:
 
 
 class Thrashing:
-    """A device that loses time with each worker that asks beside another, as a disk's arm does."""
+    """A device, first come first served, that each worker asking beside another slows down."""
 
     def __init__(self) -> None:
-        self.lock, self.waiting = multiprocessing.Lock(), multiprocessing.Value("i", 0)
+        self.free_at = multiprocessing.Value("d", 0.0)
+        self.asking = multiprocessing.Value("i", 0)
 
     def __call__(self) -> None:
-        with self.waiting.get_lock():
-            self.waiting.value += 1
-        with self.lock:
-            time.sleep(0.003 + 0.0015 * max(0, self.waiting.value - 1))
-        with self.waiting.get_lock():
-            self.waiting.value -= 1
+        with self.free_at.get_lock():
+            takes_s = 0.003 + 0.0015 * self.asking.value
+            self.asking.value += 1
+            done_at = max(self.free_at.value, time.monotonic()) + takes_s
+            self.free_at.value = done_at
+        time.sleep(max(0.0, done_at - time.monotonic()))
+        with self.free_at.get_lock():
+            self.asking.value -= 1
 
 
 def thrashing() -> Dataset[Any]:
