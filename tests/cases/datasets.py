@@ -7,6 +7,7 @@ environment.
 
 from __future__ import annotations
 
+import math
 import mmap
 import multiprocessing
 import os
@@ -146,21 +147,21 @@ def remote() -> Dataset[Any]:
 
 
 class Thrashing:
-    """A device, first come first served, that each worker asking beside another slows down."""
+    """A device, first come first served, that takes longer the more there is in its queue.
+
+    The queue is known by when it will be empty, which also those who are killed in it do not change.
+    """
 
     def __init__(self) -> None:
         self.free_at = multiprocessing.Value("d", 0.0)
-        self.asking = multiprocessing.Value("i", 0)
 
     def __call__(self) -> None:
         with self.free_at.get_lock():
-            takes_s = 0.003 + 0.0015 * self.asking.value
-            self.asking.value += 1
-            done_at = max(self.free_at.value, time.monotonic()) + takes_s
-            self.free_at.value = done_at
+            now = time.monotonic()
+            queue_s = max(0.0, self.free_at.value - now)
+            self.free_at.value = now + queue_s + 0.003 * math.sqrt(1 + queue_s / 0.003)
+            done_at = self.free_at.value
         time.sleep(max(0.0, done_at - time.monotonic()))
-        with self.free_at.get_lock():
-            self.asking.value -= 1
 
 
 def thrashing() -> Dataset[Any]:
