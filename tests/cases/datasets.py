@@ -149,7 +149,7 @@ def remote() -> Dataset[Any]:
 class Thrashing:
     """A device, first come first served, that takes longer the more there is in its queue.
 
-    The queue is known by when it will be empty, which also those who are killed in it do not change.
+    The queue is known by when it will be empty: who is killed in it leaves no trace.
     """
 
     def __init__(self) -> None:
