@@ -6,6 +6,7 @@ are counted; a hopeless loader ends it early, `stats.max_s` at the latest.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from preflight.job import Stats
 from preflight.measure.blocks import BlockMaker, Look
 from preflight.measure.stopping import Block, Decision, SequentialTest, hopeless
 from preflight.model import Rate
+
+# Nothing finished for so long: the loader may hang, which is no rate. One that is only slow
+# finishes a sample some time, and is judged then.
+_STALLED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ class Window:
         """The first look at which every worker had started."""
         self._hopeless = False
         self._budget_spent = False
+        self._finished = 0
+        self._finished_at = -math.inf
+        """When a sample was last seen to be finished."""
 
     @property
     def opened(self) -> bool:
@@ -67,7 +75,10 @@ class Window:
         self._last, now = progress.look, progress.look.load.at_s
         if self._started is None and progress.all_started_at is not None:
             self._started = progress.look
-        if self._is_hopeless(progress):
+        if progress.look.finished != self._finished:
+            self._finished, self._finished_at = progress.look.finished, now
+        moves = now - self._finished_at < _STALLED_S
+        if moves and self._is_hopeless(progress):
             self._hopeless = True
             return self._missed_by_far(progress)
         if self._opened is None and self._is_warm(progress):
@@ -79,7 +90,8 @@ class Window:
             self._budget_spent = True
             return self.test.finish()
         opened = self._opened
-        if decision is None and opened and now - opened.load.at_s >= self._stats.max_s:
+        over = opened is not None and now - opened.load.at_s >= self._stats.max_s
+        if decision is None and over and moves:
             return self.test.finish()
         return decision
 
