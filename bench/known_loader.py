@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from bench.replay import Moment, Setup
 from preflight.machine.load import LoadMeter
 from preflight.machine.root import host
-from preflight.measure.counters import Counters, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import counted, worker_init
 from preflight.measure.dataset import EndlessShuffle
 from preflight.measure.drain import Drain
 

@@ -22,7 +22,8 @@ from preflight import checks
 from preflight.checks.contract import Unit
 from preflight.machine.facts import gather
 from preflight.machine.root import host
-from preflight.measure.counters import Counters, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import counted, worker_init
 from preflight.measure.dataset import EndlessShuffle
 from preflight.measure.loader import OpenLoader, opened
 from preflight.measure.read_budget import ReadBudget

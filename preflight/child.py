@@ -97,7 +97,7 @@ def _end_with_parent(request_fd: int, channel: Channel, scratch: Scratch) -> Non
 def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> None:
     # Imported here: a look at a path must not pay for pydantic.
     from preflight import checks, facts, job
-    from preflight.checks.contract import Unavailable, Unit
+    from preflight.checks.contract import Failed, Unavailable, Unit
     from preflight.machine.root import host
     from preflight.roster import Roster
 
@@ -125,6 +125,9 @@ def _observe(request: dict[str, Any], channel: Channel, scratch: Scratch) -> Non
         reading = check.observe(unit)
     except Unavailable as reason:
         channel.send("unavailable", text=str(reason))
+        return
+    except Failed as failed:
+        channel.send("raised", text=str(failed))
         return
     unit.emit(reading)
     channel.send("done")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from preflight.checks.contract import Check, DemandLimits, Limits
+from preflight.diagnosis.loader_failures import FAILURES
 from preflight.facts import Facts
 from preflight.job import Consumer, DataOn, DataState, Job, Loader, Sample, Stats
 from preflight.settings.tree import did_you_mean
@@ -69,9 +70,8 @@ def check_ids(
             if id not in checks:
                 hint = did_you_mean(id, checks)
                 raise UsageError(f"{option} {id}: there is no such check.{hint}")
-    findings = {
-        f"{id}.{name}" for id, check in checks.items() for name in (*check.findings, "completed")
-    }
+    ends = {failure.finding for failure in FAILURES}  # what a unit that broke is told under
+    findings = {f"{id}.{name}" for id, check in checks.items() for name in (*check.findings, *ends)}
     for id in waive:
         if id not in checks and id not in findings:
             hint = did_you_mean(id, {*checks, *findings})

@@ -27,6 +27,7 @@ from preflight.outcome import Blame, Outcome, worst
 from preflight.plan import Plan, Planned, PlannedUnit
 from preflight.roster import Roster
 from preflight.scratch import Scratch
+from preflight.stacks import place
 from preflight.turns import OneByOne, Together, Turn
 
 _KEPT_OUTPUT_LINES = 20
@@ -191,7 +192,7 @@ class Runner:
         whole = [end.answer for end in ended if end.kind == "done"]
         findings = _judge(planned, whole) if whole else []
         troubles = [
-            ends.finding(end, self._around(planned, unit.subject, kills))
+            ends.finding(end, self._around(planned, unit.subject, kills, end))
             for unit, end in zip(units, ended, strict=True)
             if end.kind != "done"
         ]
@@ -211,8 +212,11 @@ class Runner:
         )
 
     def _around(
-        self, planned: Planned, subject: str | None, kills: int | None
+        self, planned: Planned, subject: str | None, kills: int | None, end: Ended
     ) -> ends.Circumstances:
+        job, facts = self.plan.job, self.plan.facts
+        seen = end.answer if isinstance(end.answer, dict) else {}
+        need_gib = job.shm_bytes() / _GIB if job.dataset is None else seen.get("shm_need_gib")
         return ends.Circumstances(
             check=planned.check.id,
             subject=subject,
@@ -221,10 +225,12 @@ class Runner:
             cpus=self.plan.facts.cpu.effective,
             stopped_by=self.stop.signal.name if self.stop.signal else None,
             oom_kills=kills,
-            # A quarter more than the bare need, as shm.margin suggests; what was there was not
-            # enough memory, so as much again.
-            shm_gib=-(-int(1.25 * self.plan.job.shm_bytes()) // _GIB),
-            more_memory_gib=max(1, round(self.plan.facts.memory.headroom_gib)),
+            # What was there was not enough memory, so as much again.
+            more_memory_gib=max(1, round(facts.memory.headroom_gib)),
+            shm_size_gib=None if facts.shm is None else facts.shm.size_gib,
+            shm_need_gib=need_gib,
+            nofile=facts.processes.nofile,
+            stood_at=place(end.output),
         )
 
 

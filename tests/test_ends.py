@@ -15,14 +15,14 @@ from preflight.outcome import Blame, Outcome
 
 AROUND = Circumstances(
     check="dataloader", subject="rank 0", timeout_s=60.0, gpu=False, cpus=8.0, stopped_by=None,
-    oom_kills=0, shm_gib=2, more_memory_gib=16,
+    oom_kills=0, more_memory_gib=16, shm_size_gib=0.0625, shm_need_gib=1.5, nofile=1024,
 )  # fmt: skip
 
 
-def explained(ended: Ended, **around: Any) -> Any:
+def explained(ended: Ended, id: str = "completed", **around: Any) -> Any:
     made = Circumstances(**{**vars(AROUND), **around})
     found = finding(ended, made)
-    assert found.id == "dataloader.completed"
+    assert found.id == f"dataloader.{id}"
     assert found.cause and found.remedy and found.blame
     assert "{" not in found.remedy
     return found
@@ -56,6 +56,79 @@ def test_texts_that_were_seen(text: str, name: str) -> None:
         row = explain(ended.text, ended.output, None, 0)
         assert row is not None and row.name == name
         assert explained(ended).outcome is row.outcome
+
+
+ENOSPC = (
+    "RuntimeError: unable to allocate shared memory(shm) for file </torch_8>: No space left on "
+    "device (28)"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: DataLoader timed out after 20 seconds",
+        "LoaderSilent: the loader gave no batch for 20 s",
+        "NoBatch: 2 living workers gave no batch of 4 in 20 s",
+        "WorkerEnded: DataLoader worker (pid 9) exited unexpectedly with exit code 1",
+    ],
+)
+def test_what_only_says_that_it_ended_is_explained_by_what_was_printed(text: str) -> None:
+    row = explain(text, f"Traceback\n{ENOSPC}\n", None, 0)
+    assert row is not None and row.name == "shm_full"
+    alone = explain(text, "", None, 0)
+    assert alone is not None and alone.vague
+
+
+@pytest.mark.parametrize(
+    ("need", "said", "size"),
+    [(1.5, "it has 64 MiB, the batches in flight need 1.5 GiB", "=2g"),
+     (None, "it has 64 MiB, and the batches in flight need more", "=1g")],
+)  # fmt: skip
+def test_a_full_shm_is_told_with_what_it_has_and_what_it_needs(
+    need: float | None, said: str, size: str
+) -> None:
+    found = explained(Ended("raised", 1.0, text=ENOSPC), shm_need_gib=need)
+    assert said in found.cause and f"--shm-size{size}" in found.remedy
+
+
+def test_the_childs_own_words_for_a_silent_loader() -> None:
+    text = "NoBatch: 2 living workers gave no batch in 20 s: they stand {here}\nsee to it"
+    found = explained(Ended("raised", 1.0, text=text), "no_batch")
+    assert found.outcome is Outcome.FAIL
+    assert found.cause == "2 living workers gave no batch in 20 s: they stand {here}"
+    assert found.remedy == "see to it"
+    bare = explained(Ended("raised", 1.0, text="LoaderSilent: the loader gave no batch for 5 s"))
+    assert bare.cause == "the loader gave no batch for 5 s" and "dmesg" in bare.remedy
+    assert bare.outcome is Outcome.ERROR
+
+
+def test_a_samples_own_words_come_through_the_workers_traceback() -> None:
+    text = (
+        "CorruptData: Caught CorruptData in DataLoader worker process 0.\nOriginal Traceback (most "
+        "recent call last):\n  ...\npreflight.measure.dataset.CorruptData: 16 samples in a row\n"
+    )
+    found = explained(Ended("raised", 1.0, text=text))
+    assert (found.cause, found.blame) == ("16 samples in a row", Blame.DATA)
+    assert "by hand" in found.remedy
+
+
+AT = "job.py, line 17 (time.sleep(9)), in make"
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Ended("timeout", 60.0, ready=False, went=False, last_progress="calling job:make"),
+        Ended("timeout", 9.0, ready=False, went=False, by_total=True),
+        Ended("timeout", 61.0, last_progress="measuring"),
+        Ended("stopped", 1.0),
+        Ended("died", 1.0, exit_signal=signal.SIGSEGV),
+    ],
+)
+def test_the_line_of_the_jobs_code_that_it_ended_at_is_named(ended: Ended) -> None:
+    assert AT in explained(ended, stood_at=AT, stopped_by="SIGTERM").cause
+    assert AT not in explained(ended, stopped_by="SIGTERM").cause
 
 
 def test_every_row_is_reached_by_a_text_or_a_signal() -> None:

@@ -198,7 +198,7 @@ def test_a_child_that_died_with_a_known_cause_fails_with_its_remedy(
     result = isolated(monkeypatch, Ended("raised", 1.0, text=text, output="line\n" * 100))
     (finding,) = result.findings
     assert (finding.outcome, finding.blame) == (Outcome.FAIL, Blame.SETUP)
-    assert "--shm-size=1g" in (finding.remedy or "")
+    assert "--shm-size=17g" in (finding.remedy or "")  # the 16 that there are were full
     assert (result.output or "").count("line") == 20
 
 

@@ -81,6 +81,16 @@ class Unavailable(Exception):
     """The check could not be measured here; the text says why and what to do."""
 
 
+class Failed(Exception):
+    """The measuring broke, and this says all there is to say: no traceback is printed.
+
+    `kind` names a row of `diagnosis.loader_failures`; where none fits better, its words are these.
+    """
+
+    def __init__(self, kind: str, cause: str, remedy: str = "") -> None:
+        super().__init__(f"{kind}: {cause}\n{remedy}".rstrip())
+
+
 @dataclass(frozen=True)
 class Unit:
     """One unit of a check's work: what `observe` is given."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from preflight.diagnosis.loader_failures import explain
+from preflight.diagnosis.loader_failures import Failure, explain
 from preflight.ended import Ended
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
 
+_SEE_THE_LINE = "see what that line of the job's own code waits for: run it by hand on this node"
 _CRASHES = {4, 6, 7, 8, 11}  # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV: of native code
 
 
@@ -26,16 +28,23 @@ class Circumstances:
     stopped_by: str | None
     oom_kills: int | None
     """Counted in the memory cgroup meanwhile; None where it is not told."""
-    shm_gib: int
     more_memory_gib: int
-    """What remedies suggest, whole GiB: a size of /dev/shm, and how much more memory."""
+    """What remedies suggest, whole GiB."""
+    shm_size_gib: float | None
+    """None: it is not mounted."""
+    shm_need_gib: float | None
+    """Of all ranks' batches in flight; None for a data set whose samples nobody has seen."""
+    nofile: int | None
+    stood_at: str | None = None
+    """The line of the job's own code that the unit printed that it was at, when it ended."""
 
 
 def finding(ended: Ended, around: Circumstances) -> Finding:
     """The finding `<check>.completed` of a unit that was cut off, died or raised."""
-    outcome, cause, remedy, blame = _explain(ended, around)
+    known = explain(ended.text, ended.output, ended.exit_signal, around.oom_kills)
+    outcome, cause, remedy, blame, name = _explain(ended, around, known)
     return Finding(
-        id=f"{around.check}.completed",
+        id=f"{around.check}.{name}",
         outcome=outcome,
         subject=around.subject,
         cause=cause,
@@ -44,19 +53,72 @@ def finding(ended: Ended, around: Circumstances) -> Finding:
     )
 
 
-def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
-    doing = f" (last: {ended.last_progress})" if ended.last_progress else ""
+def _explain(
+    ended: Ended, around: Circumstances, known: Failure | None
+) -> tuple[Outcome, str, str, Blame, str]:
+    hung = ended.kind == "timeout" and ended.went and not ended.by_total
+    if ended.kind in ("unavailable", "stopped"):
+        said = _said(ended, around)
+    elif hung and around.gpu and around.cpus >= 1:
+        said = _gpu_hung(ended, around)
+    elif around.gpu and ended.exit_signal in _CRASHES:
+        said = _gpu_crashed(ended, around)
+    elif ended.abandoned_pid is None and known is not None:
+        return (known.outcome, *_of_the_table(known, ended, around), known.blame, known.finding)
+    else:
+        said = _unexplained(ended, around)
+    return (*said, "completed")
+
+
+def _said(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
     if ended.kind == "unavailable":
         cause, _, remedy = ended.text.partition("; ")
         return Outcome.ERROR, cause, remedy or "do what the cause says", Blame.SETUP
-    if ended.kind == "stopped":
-        cause = f"stopped by {around.stopped_by}{doing}"
-        return Outcome.ERROR, cause, "run the gate again", Blame.SETUP
-    hung = ended.kind == "timeout" and ended.went and not ended.by_total
-    if hung and around.gpu and around.cpus >= 1:
-        return _gpu_hung(ended, around)
-    if around.gpu and ended.exit_signal in _CRASHES:
-        return _gpu_crashed(ended, around)
+    cause = f"stopped by {around.stopped_by}{_doing(ended, around)}"
+    return Outcome.ERROR, cause, "run the gate again", Blame.SETUP
+
+
+def _of_the_table(known: Failure, ended: Ended, around: Circumstances) -> tuple[str, str]:
+    """Cause and remedy: the child's own words, where it has some for this very failure."""
+    at = f" at {around.stood_at}" if known.crash and around.stood_at else ""
+    gib = {"shm": _more_shm(around), "memory": around.more_memory_gib}.get(known.gib, 0)
+    nofile = "" if around.nofile is None else f" ({around.nofile})"
+    cause = known.cause.format(shm=_shm(around), nofile=nofile) + at
+    remedy = known.remedy.format(gib=gib)
+    before, own, told = ended.text.rpartition(known.told_as) if known.told_as else ("", "", "")
+    if not own:
+        return cause, remedy
+    said, _, helps = told.partition("\n")
+    return said, helps if helps and not before else remedy
+
+
+def _shm(around: Circumstances) -> str:
+    size, need = around.shm_size_gib, around.shm_need_gib
+    has = "it is not mounted" if size is None else f"it has {_size(size)}"
+    if need is None:
+        return f"{has}, and the batches in flight need more"
+    return f"{has}, the batches in flight need {_size(need)}"
+
+
+def _more_shm(around: Circumstances) -> int:
+    """Whole GiB: a quarter more than the need, as shm.margin suggests, and more than there is."""
+    need, size = around.shm_need_gib, around.shm_size_gib or 0.0
+    return max(math.ceil(1.25 * need) if need else 1, math.floor(size) + 1)
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.3g} GiB" if gib >= 1 else f"{gib * 1024:.3g} MiB"
+
+
+def _doing(ended: Ended, around: Circumstances) -> str:
+    last = f"last: {ended.last_progress}" if ended.last_progress else ""
+    at = f"at {around.stood_at}" if around.stood_at else ""
+    both = ", ".join(part for part in (last, at) if part)
+    return f" ({both})" if both else ""
+
+
+def _unexplained(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Blame]:
+    doing = _doing(ended, around)
     if ended.abandoned_pid is not None:
         cause = (
             f"no answer in {ended.seconds:.0f} s{doing}, and process {ended.abandoned_pid} cannot "
@@ -67,10 +129,6 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
             "frozen cgroup does not answer"
         )
         return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
-    known = explain(ended.text, ended.output, ended.exit_signal, around.oom_kills)
-    if known is not None:
-        gib = {"shm": around.shm_gib, "memory": around.more_memory_gib}.get(known.gib, 0)
-        return known.outcome, known.cause, known.remedy.format(gib=gib), known.blame
     if ended.kind == "raised" and not ended.ready:
         text = _first_line(ended.text)
         cause = f"the measuring process cannot import what it needs: {text}{doing}"
@@ -81,10 +139,13 @@ def _explain(ended: Ended, around: Circumstances) -> tuple[Outcome, str, str, Bl
     if ended.kind == "timeout" and ended.by_total:
         waiting = " of waiting for its turn" if ended.ready and not ended.went else " of this check"
         cause = f"the run's deadline came after {ended.seconds:.0f} s{waiting}{doing}"
-        return Outcome.ERROR, cause, "raise --deadline or run.deadline_s", Blame.SETUP
+        remedy = "raise --deadline or run.deadline_s"
+        remedy = f"{remedy}, or {_SEE_THE_LINE}" if around.stood_at else remedy
+        return Outcome.ERROR, cause, remedy, Blame.SETUP
     if ended.kind == "timeout" and not ended.ready:
         cause = f"not ready to measure after {ended.seconds:.0f} s{doing}"
         remedy = "look at the file system that the image or the environment is read from"
+        remedy = _SEE_THE_LINE if around.stood_at else remedy
         return Outcome.ERROR, cause, remedy, Blame.UNKNOWN
     if ended.kind == "timeout":
         cause = f"no answer in {around.timeout_s:.0f} s{doing}"

@@ -20,7 +20,7 @@ from preflight.outcome import Blame, Outcome
 
 @dataclass(frozen=True)
 class Failure:
-    """One way to die. `remedy` may hold {gib}, filled with the loader's need."""
+    """One way to die. `cause` may hold {shm} or {nofile}, `remedy` {gib}: the loader's need."""
 
     name: str
     cause: str
@@ -33,6 +33,14 @@ class Failure:
     """Only when the memory cgroup counted an OOM kill meanwhile."""
     gib: str = ""
     """Which need fills {gib}: "shm" or "memory"."""
+    vague: bool = False
+    """It says that something ended and not why: what was printed may tell more."""
+    finding: str = "completed"
+    """The id of what is found, behind the check's."""
+    told_as: str = ""
+    """What stands behind it in the text is the cause, and a next line the remedy."""
+    crash: bool = False
+    """The output may name the line."""
 
 
 FAILURES = (
@@ -48,7 +56,7 @@ FAILURES = (
     ),
     Failure(
         name="shm_full",
-        cause="/dev/shm ran full while the workers handed over batches",
+        cause="/dev/shm ran full while the workers handed over batches: {shm}",
         remedy=MORE_SHM,
         blame=Blame.SETUP,
         patterns=(
@@ -68,7 +76,7 @@ FAILURES = (
     ),
     Failure(
         name="open_files",
-        cause="the limit on open files was reached: each tensor in flight holds a descriptor",
+        cause="the limit on open files{nofile} was reached: each tensor in flight holds one",
         remedy="raise it: ulimit -n 65536 or docker run --ulimit nofile=65536",
         blame=Blame.SETUP,
         patterns=(
@@ -109,10 +117,11 @@ FAILURES = (
     ),
     Failure(
         name="corrupt_data",
-        cause="sample after sample could not be decoded: these are not the data the job reads",
-        remedy="open a file that the output names by hand; check --data and sample.codec",
+        cause="sample after sample could not be read",
+        remedy="read what is named there by hand; check what the data path holds, and sample.codec",
         blame=Blame.DATA,
-        patterns=("CorruptData: ",),  # our own data set gives up after 16 in a row
+        patterns=("CorruptData: ",),  # we give up after 16 in a row
+        told_as="CorruptData: ",
     ),
     Failure(
         name="torch_missing",
@@ -123,6 +132,16 @@ FAILURES = (
         patterns=("No module named 'torch'",),
     ),
     Failure(
+        name="batch_lost",
+        cause="a worker could not send a batch",
+        remedy="let the data set and the collate_fn return tensors, arrays and numbers: no lambda, "
+        "generator, lock or open file, and nothing of a class made inside a function",
+        blame=Blame.SETUP,
+        outcome=Outcome.ERROR,
+        patterns=("BatchLost: ",),  # pickle's words differ with the version of Python
+        told_as="BatchLost: ",
+    ),
+    Failure(
         name="pin_thread",
         cause="torch's pinning thread ended: pinned memory could not be allocated or CUDA failed",
         remedy="try loader.pin_memory: false to tell the two apart, and look at the output kept",
@@ -131,13 +150,26 @@ FAILURES = (
         patterns=("Pin memory thread exited unexpectedly",),  # pytorch/pytorch#47445
     ),
     Failure(
+        name="no_batch",
+        cause="living workers gave no batch",
+        remedy="run the data set alone with num_workers=0; if its samples are slow, lower "
+        "batch_size",
+        blame=Blame.UNKNOWN,
+        patterns=("NoBatch: ",),
+        told_as="NoBatch: ",
+        vague=True,
+        finding="no_batch",
+    ),
+    Failure(
         name="loader_timed_out",
         cause="the loader gave no batch for loader.timeout_s: a worker waits for data that "
         "does not come, or is locked up",
         remedy="read the files from the node by hand; look at `dmesg` for I/O errors",
         blame=Blame.UNKNOWN,
         outcome=Outcome.ERROR,
-        patterns=("DataLoader timed out after",),
+        patterns=("LoaderSilent: ", "DataLoader timed out after"),
+        told_as="LoaderSilent: ",
+        vague=True,
     ),
     Failure(
         name="killed",
@@ -156,6 +188,18 @@ FAILURES = (
         outcome=Outcome.ERROR,
         patterns=("killed by signal: Segmentation fault", "killed by signal: Aborted"),
         signal=signal.SIGSEGV,
+        crash=True,
+    ),
+    Failure(
+        name="worker_ended",
+        cause="a worker of the loader ended by itself",
+        remedy="look in the data set, and in what it imports, for sys.exit, os._exit and an error "
+        "that the output kept names",
+        blame=Blame.SETUP,
+        outcome=Outcome.ERROR,
+        patterns=("exited unexpectedly with exit code",),
+        told_as="WorkerEnded: ",
+        vague=True,
     ),
 )
 
@@ -174,8 +218,9 @@ def explain(
             if row.signal == exit_signal:
                 return row
     # The exception first: what a process printed on the way may name other things, too.
-    for seen in (f"\n{text}", f"\n{output}"):
-        for row in rows:
-            if any(pattern in seen for pattern in row.patterns):
-                return row
+    for vague in (False, True):
+        for seen in (f"\n{text}", f"\n{output}"):
+            for row in rows:
+                if row.vague is vague and any(pattern in seen for pattern in row.patterns):
+                    return row
     return None

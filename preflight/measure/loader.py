@@ -20,7 +20,9 @@ from preflight.job import DataState, Job
 from preflight.measure.counters import Counters
 from preflight.measure.counting import CountedCollate, SamplesIn, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
+from preflight.measure.notes import Notes
 from preflight.measure.samples import find
+from preflight.measure.telling import Telling
 
 Kind = Literal["dataset", "iterable_dataset", "dataloader"]
 
@@ -53,6 +55,8 @@ class OpenLoader:
     """For a data set that may make batches itself: how many samples one item is."""
     kind: Kind | None = None
     """What the factory of --dataset returned."""
+    threads: tuple[str, ...] = ()
+    """Of the job's own code, running before the workers are started."""
 
     def fields(self) -> dict[str, Any]:
         """What the reading says of it."""
@@ -68,6 +72,23 @@ class OpenLoader:
         if self.batch_size is None:
             return None
         return self.workers * (self.prefetch_factor or 0) * self.batch_size
+
+    def shm_need_gib(
+        self, sample_bytes: int | None, batch_bytes: int | None, ranks: int
+    ) -> float | None:
+        """What batches of the job's own data set take of /dev/shm; None where their size is hidden.
+
+        B x (W x P + 2) of each rank, as `Job.shm_bytes` has it.
+        """
+        if batch_bytes is None and sample_bytes is not None:
+            # Without automatic batching an item of the data set is the batch.
+            alone = self.torch_loader.batch_sampler is None
+            size = 1 if alone else self.batch_size
+            batch_bytes = None if size is None else size * sample_bytes
+        if batch_bytes is None or not self.workers:
+            return None
+        in_flight = self.workers * (self.prefetch_factor or 0) + 2
+        return round(ranks * batch_bytes * in_flight / 2**30, 4)
 
     def epoch_of(self, batches: int, *, persistent_workers: bool) -> DataLoader[Any] | None:
         """The same loader with epochs of so many batches; None where epochs are the user's own."""
@@ -134,7 +155,9 @@ def build_loader(
         in_order=loader.in_order,
         timeout=loader.timeout_s,
         multiprocessing_context=None if context == "default" else context,
-        worker_init_fn=worker_init(counters, lines=job.dataset is not None),
+        worker_init_fn=Telling(
+            Notes.create(), worker_init(counters, lines=job.dataset is not None)
+        ),
         drop_last=True,
     )
     made.collate_fn = CountedCollate(made.collate_fn, counters)
@@ -165,6 +188,7 @@ def opened(
     source: Source | None = None,
     samples_in: SamplesIn | None = None,
     kind: Kind | None = None,
+    threads: tuple[str, ...] = (),
 ) -> OpenLoader:
     """What there is to say of torch's loader; `epochs` is iterated in its place."""
     return OpenLoader(
@@ -177,4 +201,5 @@ def opened(
         source=source,
         samples_in=samples_in,
         kind=kind,
+        threads=threads,
     )

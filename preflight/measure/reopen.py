@@ -19,6 +19,7 @@ from preflight.measure.dataset import EndlessShuffle, SampleDataset
 from preflight.measure.loader import OpenLoader, settings_of
 from preflight.measure.search import Setting
 from preflight.measure.stage_timing import StageFailed
+from preflight.measure.telling import Telling
 from preflight.measure.user_data import Chained
 
 
@@ -70,6 +71,8 @@ def _batches(opened: OpenLoader, job: Job, rank: int, dataset: Any, seed: int) -
 
 def _init(before: Any, counters: Counters) -> Any:
     """The worker_init_fn, which says to `counters` that a worker has started."""
+    if isinstance(before, Telling):
+        return replace(before, init=_init(before.init, counters))
     ours = worker_init(counters)
     if isinstance(before, Chained):
         return replace(before, ours=ours)

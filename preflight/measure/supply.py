@@ -53,6 +53,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         watch = Watch(
             unit, limit_samples_per_s, lambda fields: emit({**fields, **files}), opened, burners
         )
+        emit({})  # whatever happens now, the report says what was started
         drain = Drain(opened.loader, pace / batch_size if pace and batch_size else None)
         fields = {**watch.until_clear(drain), **files}
         decision, costs = fields["decision"], watch.costs()
@@ -69,7 +70,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         )  # fmt: skip
         drain.stop()
         fields["read_gib"] = watch.budget.read_gib
-    if explained and not fields["no_batch"] and end_workers(watch.workers()):
+    if explained and end_workers(watch.workers()):
         emit(fields)  # the verdict stands if a trial or a stage is cut off
         # First: a data set that a stage has used in this process may not bear being forked.
         until = min(time.monotonic() + unit.limits.what_if_s, ends_at)

@@ -6,6 +6,7 @@ IterableDataset gets the job's loader. User code runs from here on, in this proc
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,11 +16,15 @@ from torch import multiprocessing
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from preflight.checks.contract import Unavailable, Unit
+from preflight.diagnosis.job_faults import FAULTS
 from preflight.diagnosis.loader_failures import explain
 from preflight.measure.counters import Counters
 from preflight.measure.counting import CountedCollate, WorkerInit, counted, worker_init
 from preflight.measure.dataset import EndlessShuffle
 from preflight.measure.loader import OpenLoader, build_loader, opened
+from preflight.measure.notes import Notes
+from preflight.measure.standing_in import StandingIn
+from preflight.measure.telling import Telling, say_where_it_ends
 from preflight.user_code import (
     UserCodeError,
     environment,
@@ -44,19 +49,24 @@ def open_user_data(unit: Unit, spec: str, rank: int) -> OpenLoader:
     """
     job = unit.job
     set_environment(environment(job, rank))
+    say_where_it_ends()
+    before = set(threading.enumerate())
     made = _made(unit, spec)
+    threads = tuple(t.name for t in threading.enumerate() if t not in before)
     if isinstance(made, DataLoader):
-        return _theirs(unit, spec, made)
+        return _theirs(unit, spec, made, threads)
     counters = Counters.create(job.num_workers)
     if isinstance(made, IterableDataset):
         dataset = counted(made, counters, endless=True)
         loader = build_loader(unit, dataset, counters, None)
-        return opened(loader, counters, epochs=_Epochs(loader, spec, None), kind="iterable_dataset")
+        epochs = _Epochs(loader, spec, None)
+        return opened(loader, counters, epochs=epochs, kind="iterable_dataset", threads=threads)
     if not isinstance(made, Dataset) and not (may_be_data(made) and hasattr(made, "__getitem__")):
         raise Unavailable(f"{spec} returned {kind_of(made)}; {_MUST_RETURN}")
     shuffle = EndlessShuffle(_length(made, spec), job.seed, rank, job.ranks)
-    loader = build_loader(unit, counted(made, counters), counters, shuffle)
-    return opened(loader, counters, epochs=_Epochs(loader, spec, None), kind="dataset")
+    loader = build_loader(unit, StandingIn(made, counters), counters, shuffle)
+    epochs = _Epochs(loader, spec, None)
+    return opened(loader, counters, epochs=epochs, kind="dataset", threads=threads)
 
 
 def _made(unit: Unit, spec: str) -> Any:
@@ -77,7 +87,7 @@ def _made(unit: Unit, spec: str) -> Any:
         raise told from error
 
 
-def _theirs(unit: Unit, spec: str, loader: DataLoader[Any]) -> OpenLoader:
+def _theirs(unit: Unit, spec: str, loader: DataLoader[Any], threads: tuple[str, ...]) -> OpenLoader:
     """Their DataLoader as it is, its data set counted."""
     workers, dataset = loader.num_workers, loader.dataset
     if not isinstance(dataset, IterableDataset):
@@ -86,18 +96,24 @@ def _theirs(unit: Unit, spec: str, loader: DataLoader[Any]) -> OpenLoader:
     # Without automatic batching the data set makes the batches, or the sampler does.
     samples_in = SamplesInItem(unit.job.sample.shape) if loader.batch_sampler is None else None
     # torch refuses a plain assignment, for the sampler's sake; ours is as long as the one before.
-    loader.__dict__["dataset"] = counted(dataset, counters, samples_in=samples_in)
+    loader.__dict__["dataset"] = (
+        counted(dataset, counters, samples_in=samples_in)
+        if isinstance(dataset, IterableDataset)
+        else StandingIn(dataset, counters, samples_in)
+    )
     loader.collate_fn = CountedCollate(loader.collate_fn, counters)
     if not workers:
         return opened(loader, counters, epochs=_Epochs(loader, spec, counters), kind="dataloader")
-    loader.worker_init_fn = Chained(loader.worker_init_fn, worker_init(counters, lines=True))
+    loader.worker_init_fn = Telling(
+        Notes.create(), Chained(loader.worker_init_fn, worker_init(counters, lines=True))
+    )
     # A time limit of their own stands: without one a worker that is stuck would never be told of.
     loader.timeout = loader.timeout or unit.job.loader.timeout_s
     # A factory that tried its loader: workers that live on know nothing of our counting.
     loader.__dict__["_iterator"] = None
     return opened(
         loader, counters, epochs=_Epochs(loader, spec, None), samples_in=samples_in,
-        kind="dataloader",
+        kind="dataloader", threads=threads,
     )  # fmt: skip
 
 
@@ -217,6 +233,9 @@ def _told(error: BaseException, what: str, remedy: str) -> Unavailable | None:
     if known is not None or str(error).startswith(_A_WORKER_ENDED):
         return None
     traceback.print_exception(type(error), error, error.__traceback__)
+    for fault in FAULTS:
+        if any(pattern in str(error) for pattern in fault.patterns):
+            what, remedy = f"{what.removesuffix(' raised')} {fault.does}:", fault.remedy
     return Unavailable(f"{what} {_one_clause(said(error))}; {remedy}")
 
 

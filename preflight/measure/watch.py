@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
-from preflight.checks.contract import Unavailable, Unit
-from preflight.checks.dataloader.reading import Evidence
+from preflight.checks.contract import Failed, Unavailable, Unit
 from preflight.machine.cpu import throttling
 from preflight.machine.load import LoadMeter
-from preflight.machine.process_io import disk_bytes, read_bytes
-from preflight.machine.process_states import major_faults
 from preflight.measure.blocks import Look
-from preflight.measure.evidence import Mark, evidence
 from preflight.measure.loader import OpenLoader
 from preflight.measure.model_rate import Costs, Spent, budget, costs
 from preflight.measure.read_budget import ReadBudget
+from preflight.measure.silence import Silence
 from preflight.measure.stage_rates import rate_of_blocks
 from preflight.measure.stopping import FEWEST_BLOCKS, Decision
 from preflight.measure.window import Progress, Window
-from preflight.measure.worker_states import WorkerStates
+from preflight.measure.witness import Witness
 from preflight.model import Rate
 from preflight.roster import Roster, State
 
 _EMIT_EVERY_S = 1.0
 _TIMED_OUT = "DataLoader timed out"
+_WORKER_ENDED = "DataLoader worker (pid"
 # Of the check's time limit, which then still has to hold the stages and the end of the workers.
 _WAITING_SHARE = 0.6
 _GONE_LIMIT_S = 5.0
@@ -53,6 +52,8 @@ class Consumer(Protocol):
     def consumed(self) -> int | None:
         """Samples used up so far, where they are to be counted and not those of the workers."""
 
+    thread: threading.Thread
+
     def stop(self) -> None:
         """Take no further batch; does not wait for the one that may never come."""
 
@@ -69,6 +70,7 @@ class Watch:
         burners: list[int],
     ) -> None:
         self._unit, self._emit, self._burners = unit, emit, burners
+        self._silence = Silence(opened)
         self._counters, self._batch_size = opened.counters, opened.batch_size
         self._workers = max(1, opened.workers)
         self._stats = unit.job.stats
@@ -87,20 +89,30 @@ class Watch:
         self._throttled = throttling(unit.machine)
         self.budget = ReadBudget(unit)
         self._opened: Spent | None = None
-        self._states = WorkerStates(unit.machine, opened.counters)
-        self._began_mark: Mark | None = None
+        self._witness = Witness(unit.machine, opened.counters, unit.facts.cpu.weight, self._workers)
         """Where the evidence begins: when all had started, and anew when warm-up was over."""
         self.opened_at_s = self._began
         """When warm-up was over, by the monotonic clock; before that, when it all began."""
         self._consumer: Consumer
 
     def until_clear(self, consumer: Consumer) -> Fields:
-        """Look every block until there is a verdict; the fields of the reading."""
+        """Look every block until there is a verdict; the fields of the reading.
+
+        Raises:
+            Failed: the loader gives nothing, or one of its workers ended.
+            Exception: whatever the loader or one of its workers raised.
+        """
         self._consumer = consumer
         try:
             return self._until_clear(consumer)
+        except Exception as error:
+            with suppress(Exception):  # what was seen until then stands
+                self._emit({**self._fields(None), "no_batch": str(error).startswith("NoBatch")})
+            if str(error).startswith(_WORKER_ENDED):
+                raise Failed("WorkerEnded", str(error).partition(". Details")[0].strip()) from None
+            raise
         finally:
-            self._states.end()
+            self._witness.end()
 
     def _until_clear(self, consumer: Consumer) -> Fields:
         emitted = self._began
@@ -108,23 +120,28 @@ class Watch:
             time.sleep(self._stats.block_s)
             progress = self._progress()
             no_batch = self._window.no_batch(progress)
+            if (lost := self._silence.lost_batch()) is not None:
+                raise Failed("BatchLost", f"a worker could not send a batch ({lost})")
             error = consumer.error
             if error is not None:
-                if progress.delivered or not str(error).startswith(_TIMED_OUT):
+                if not str(error).startswith(_TIMED_OUT):
                     raise error
-                if progress.all_started_at is None or not self._window.undisturbed():
-                    raise error
+                started = progress.all_started_at is not None
+                if progress.delivered or not started or not self._window.undisturbed():
+                    raise self._silence.for_good(consumer.thread)
                 no_batch = True
-            decision = None if no_batch else self._window.add(progress)
+            if no_batch:
+                waited_s = progress.look.load.at_s - (progress.all_started_at or self._began)
+                raise self._silence.from_the_start(waited_s, consumer.thread)
+            decision = self._window.add(progress)
             opens = self._opened is None and self._window.opened
             if opens:
                 self._opened, self.opened_at_s = self._spent(), time.monotonic()
             # A loader that is hopelessly slow ends before its window opens.
-            if opens or (self._began_mark is None and progress.all_started_at is not None):
-                self._began_mark = self._mark()
-                self._states.begin()
-            if no_batch or decision is not None:
-                return {**self._fields(decision), "no_batch": no_batch}
+            if opens or (not self._witness.began and progress.all_started_at is not None):
+                self._witness.begin(self._spent(), self.workers())
+            if decision is not None:
+                return self._fields(decision)
             if progress.look.load.at_s - emitted >= _EMIT_EVERY_S:
                 emitted = progress.look.load.at_s
                 self._emit(self._fields(None))
@@ -229,34 +246,9 @@ class Watch:
             "load_1m": os.getloadavg()[0],
             "cpu_budget": None if self._opened is None else budget(self._opened, self._spent()),
             "read_gib": self.budget.read_gib,
-            "evidence": self._evidence(),
+            "evidence": self._witness.evidence(self._spent(), self.workers()),
+            "shm_need_gib": self._silence.shm_need_gib(self._unit.job.ranks),
         }
-
-    def _evidence(self) -> Evidence | None:
-        if self._began_mark is None:
-            return None
-        tally = self._states.tally()
-        lines = Counter(slot.line for slot in self._counters.read() if slot.line is not None)
-        return evidence(
-            self._began_mark, self._mark(), self._workers, tally.seen, tally.uninterruptible,
-            self._unit.facts.cpu.weight, max(lines, key=lines.__getitem__, default=None),
-        )  # fmt: skip
-
-    def _mark(self) -> Mark:
-        now_ns = time.monotonic_ns()
-        slots, workers, machine = self._counters.read(), self.workers(), self._unit.machine
-        inside = sum(s.getitem_wall_ns + _so_far(s.getitem_since_ns, now_ns) for s in slots)
-        collate = sum(s.collate_wall_ns + _so_far(s.collate_since_ns, now_ns) for s in slots)
-        return Mark(
-            at_s=now_ns / 1e9,
-            spent=self._spent(),
-            inside_s=inside / 1e9,
-            collate_s=collate / 1e9,
-            collate_cpu_s=sum(slot.collate_cpu_ns for slot in slots) / 1e9,
-            read_bytes=read_bytes(machine, workers),
-            disk_bytes=disk_bytes(machine, workers),
-            major_faults=major_faults(machine, workers),
-        )
 
     def _spent(self) -> Spent:
         slots = self._counters.read()
@@ -277,8 +269,3 @@ class Watch:
         periods = now.nr_periods - self._throttled.nr_periods
         throttled = now.nr_throttled - self._throttled.nr_throttled
         return round(100 * throttled / periods, 1) if periods > 0 else 0.0
-
-
-def _so_far(since_ns: int | None, now_ns: int) -> int:
-    """How long a call that has not come back has taken."""
-    return 0 if since_ns is None else max(0, now_ns - since_ns)

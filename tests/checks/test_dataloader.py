@@ -12,7 +12,7 @@ from preflight.checks.dataloader.reading import DataloaderReading, limit_of
 from preflight.diagnosis.data_paths import DATA_PATHS
 from preflight.measure.stopping import Decision
 from preflight.model import Rate
-from preflight.outcome import Outcome
+from preflight.outcome import Blame, Outcome
 from tests import making
 
 
@@ -179,13 +179,18 @@ def test_a_bad_data_path_fails_with_its_own_blame(state: str) -> None:
     assert finding.blame == DATA_PATHS[state].blame
 
 
-def test_no_batch_fails() -> None:
-    finding = judged(reading(no_batch=True))["dataloader.no_batch"]
-    assert finding.outcome is Outcome.FAIL
-
-
-def test_of_the_jobs_own_data_set_it_is_not_known_what_is_corrupt() -> None:
+def test_samples_of_the_jobs_own_data_set_that_raise_are_the_datas() -> None:
     assert "dataloader.corrupt_samples" not in judged(reading(dataset="job:make"))
+    raised = {
+        "dataset": "job:make",
+        "corrupt_files": ("sample 3: OSError: cut off (job.py, line 9)",),
+    }
+    few = judged(reading(**raised, corrupt_samples=1, corrupt_percent=0.5))
+    assert few["dataloader.corrupt_samples"].outcome is Outcome.WARN
+    many = judged(reading(**raised, corrupt_samples=60, corrupt_percent=5.0))
+    finding = many["dataloader.corrupt_samples"]
+    assert (finding.outcome, finding.blame) == (Outcome.FAIL, Blame.DATA)
+    assert "60 samples of job:make raised, among them sample 3: OSError" in finding.cause
 
 
 def test_a_loader_without_workers_is_told_where_to_get_some() -> None:
@@ -195,9 +200,6 @@ def test_a_loader_without_workers_is_told_where_to_get_some() -> None:
     )  # fmt: skip
     remedy = judged(own)["dataloader.supply"].remedy
     assert remedy is not None and remedy.startswith("set num_workers of its DataLoader to 8")
-    silent = judged(own.model_copy(update={"no_batch": True, "batch_size": None}))
-    cause = silent["dataloader.no_batch"].cause
-    assert cause == "a loader without workers gave no batch in time"
 
 
 def test_a_data_set_of_the_jobs_own_reads_any_kind_of_file() -> None:

@@ -77,13 +77,6 @@ def test_neighbours_are_blamed_for_what_they_left_open() -> None:
     assert finding.blame is Blame.SHARED and "others used 40%" in finding.cause
 
 
-def test_a_loop_without_a_batch_fails() -> None:
-    seen = reading(
-        no_batch=True, decision=None, consumed_samples_per_s=None, measured_utilisation_percent=None
-    )
-    assert judged(seen)["feed.utilisation"].outcome is Outcome.FAIL
-
-
 def test_a_longest_stall_is_held_against_a_limit_of_the_sites() -> None:
     assert "feed.longest_stall" not in judged(reading())
     assert judged(reading(), max_longest_stall_s=0.5)["feed.longest_stall"].outcome is Outcome.PASS

@@ -56,7 +56,6 @@ def test_a_run_tells_what_happened(tmp_path: Path) -> None:
     emitted: list[dict[str, Any]] = []
     fields = supply.measure(unit(tmp_path), 1.0, emitted.append)
     assert fields["decision"].verdict == "reached"
-    assert fields["no_batch"] is False
     assert fields["supply_samples_per_s"].value > 1.0
     assert len(fields["blocks"]) >= 8
     assert fields["first_batch_s"] > 0

@@ -17,7 +17,8 @@ from preflight.machine.process_memory import most_private_gib, parse_private_gib
 from preflight.machine.root import host
 from preflight.measure import trials
 from preflight.measure.closing import worker_pids
-from preflight.measure.counters import Counters, counted, worker_init
+from preflight.measure.counters import Counters
+from preflight.measure.counting import counted, worker_init
 from preflight.measure.dataset import EndlessShuffle, SampleDataset
 from preflight.measure.loader import OpenLoader, opened
 from preflight.measure.model_rate import Costs

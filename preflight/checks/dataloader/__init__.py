@@ -114,7 +114,6 @@ CHECK = Check(
             "name the GPU (--gpu NAME) or set dataloader.demand_samples_per_s; a workload file of "
             "DLIO or MLPerf Storage says it: preflight thresholds import FILE"
         ),
-        "no_batch": "look for a data set that hangs: run it alone with num_workers=0",
         "supply": "give the container more CPUs, or raise loader.num_workers where CPUs are idle",
         "reference": "name the workload (--workload) to have it judged",
         "cpu_request": "give the pod a CPU limit, or let it bind its processes to CPUs",

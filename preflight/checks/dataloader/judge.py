@@ -49,8 +49,6 @@ def _judge_rank(
     readings: Sequence[DataloaderReading],
 ) -> list[Finding]:
     rank = f"rank {seen.rank}"
-    if seen.no_batch:
-        return [_no_batch(seen, rank)]
     if seen.without_demand():
         return [_unknown_demand(seen, rank)]
     findings = [_supply(seen, limits, slowest, readings)]
@@ -70,15 +68,6 @@ def _data(seen: DataloaderReading) -> Finding:
         id="dataloader.data", outcome=Outcome.PASS, subject=seen.data, observed=seen.data_state
     )
     return missed(finding, Miss(row.cause.format(path=seen.data), row.remedy, row.blame))
-
-
-def _no_batch(seen: DataloaderReading, rank: str) -> Finding:
-    size = f" of {seen.batch_size}" if seen.batch_size else ""
-    who = f"{seen.num_workers} living workers" if seen.num_workers else "a loader without workers"
-    cause = f"{who} gave no batch{size} in time"
-    remedy = "run the data set alone with num_workers=0; lower batch_size if its samples are slow"
-    finding = Finding(id="dataloader.no_batch", outcome=Outcome.PASS, subject=rank, observed=0)
-    return missed(finding, Miss(cause, remedy, Blame.UNKNOWN))
 
 
 def _supply(
@@ -110,24 +99,34 @@ def _supply(
 def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
     """Of the rank that met most of them: ranks draw from the same samples.
 
-    What a data set of the job's own does with corrupt samples is not seen.
+    In a data set of the job's own they are the samples that raised; of an IterableDataset none is
+    counted, since it ends at the first.
     """
-    ours = [seen for seen in readings if seen.dataset is None]
+    ours = [seen for seen in readings if seen.dataset is None or seen.corrupt_samples]
     if not ours:
         return []
     seen = max(ours, key=lambda seen: seen.corrupt_percent)
-    named = ", ".join(seen.corrupt_files)
-    cause = f"{seen.corrupt_samples} samples could not be read or decoded, among them {named}"
-    remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
-    miss = Miss(cause, remedy, Blame.DATA)
+    miss = _of_corrupt(seen)
     percent = round(seen.corrupt_percent, 2)
     finding = at_most(
         "dataloader.corrupt_samples", percent, limits.max_corrupt_percent, "%", miss,
         subject=seen.data, source=limits.source("max_corrupt_percent"),
     )  # fmt: skip
     if finding.outcome is Outcome.PASS and seen.corrupt_samples:
-        return [missed(finding, Miss(cause, remedy, Blame.DATA, Outcome.WARN))]
+        return [missed(finding, replace(miss, outcome=Outcome.WARN))]
     return [finding]
+
+
+def _of_corrupt(seen: DataloaderReading) -> Miss:
+    if seen.dataset is None:
+        named = ", ".join(seen.corrupt_files)
+        cause = f"{seen.corrupt_samples} samples could not be read or decoded, among them {named}"
+        remedy = "replace these files, or raise dataloader.max_corrupt_percent if they are known"
+        return Miss(cause, remedy, Blame.DATA)
+    one = next(iter(seen.corrupt_files), "")
+    cause = f"{seen.corrupt_samples} samples of {seen.dataset} raised, among them {one}"
+    remedy = "replace what they are read from, or let the data set skip it: training ends at one"
+    return Miss(cause, remedy, Blame.DATA)
 
 
 def _unknown_demand(seen: DataloaderReading, rank: str) -> Finding:

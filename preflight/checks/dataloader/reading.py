@@ -107,6 +107,9 @@ class DataloaderReading(Reading):
     early: bool = False
     no_batch: bool = False
     first_batch_s: float | None = Field(default=None, description="from the start of the workers")
+    shm_need_gib: float | None = Field(
+        default=None, description="of the job's own data set, as large as its samples were seen"
+    )
     corrupt_samples: int = 0
     corrupt_percent: float = 0.0
     corrupt_files: tuple[str, ...] = ()

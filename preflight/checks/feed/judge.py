@@ -35,17 +35,12 @@ def _utilisation(seen: FeedReading, limits: FeedLimits) -> Finding:
         source=limits.source("min_utilisation_percent"),
     )  # fmt: skip
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
-    if seen.no_batch:
-        verdict = "missed"
     outcome = _OUTCOMES[verdict]
     return finding if outcome is Outcome.PASS else missed(finding, _miss(seen, limits, outcome))
 
 
 def _miss(seen: FeedReading, limits: FeedLimits, outcome: Outcome) -> Miss:
     """Whether too few samples are supplied, or enough of them too unevenly."""
-    if seen.no_batch:
-        remedy = "run the data set alone with num_workers=0"
-        return Miss("the loop never got a batch", remedy, Blame.UNKNOWN, outcome)
     others = seen.disturbed_share or 0.0
     if outcome is not Outcome.FAIL and others >= seen.max_disturbance:
         cause = f"others used {others:.0%} of the CPUs while the loop ran"
