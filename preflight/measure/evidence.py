@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from preflight.checks.dataloader.reading import Evidence
+from preflight.checks.dataloader.evidence import Evidence
 from preflight.measure.model_rate import Spent
 
 _WAITS = ("socket", "lock", "sleep", "poll", "pipe", "disk", "other")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from preflight.checks.dataloader.reading import CpuBudget
+from preflight.checks.dataloader.evidence import CpuBudget
 
 # Above this the CPUs leave no room for the operating system and for samples of uneven cost.
 _FULL = 0.95

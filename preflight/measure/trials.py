@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from preflight.checks.contract import Unit
-from preflight.checks.dataloader.reading import Trial as TrialRecord
-from preflight.checks.dataloader.reading import WhatIf
+from preflight.checks.dataloader.evidence import Trial as TrialRecord
+from preflight.checks.dataloader.evidence import WhatIf
 from preflight.checks.dataloader.what_if import call_of, notes_of, worth_it
 from preflight.measure.burner import burning
 from preflight.measure.counters import Counters

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from preflight.checks.dataloader.reading import Evidence
+from preflight.checks.dataloader.evidence import Evidence
 from preflight.machine.process_io import disk_bytes, read_bytes
 from preflight.machine.process_states import major_faults
 from preflight.machine.root import Root

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from preflight.checks.dataloader import CHECK, cause, signs
 from preflight.checks.dataloader.case import Case
 from preflight.checks.dataloader.causes import CAUSES, find
-from preflight.checks.dataloader.reading import DataloaderReading, Evidence, Trial, WhatIf
+from preflight.checks.dataloader.evidence import Evidence, Trial, WhatIf
+from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.job import DataOn
 from preflight.outcome import Blame
 from tests import making

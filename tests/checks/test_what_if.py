@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from preflight.checks.dataloader import CHECK
-from preflight.checks.dataloader.reading import DataloaderReading, Trial, WhatIf
+from preflight.checks.dataloader.evidence import Trial, WhatIf
+from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.checks.dataloader.what_if import (
     call_of,
     notes_of,

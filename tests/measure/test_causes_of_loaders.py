@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from preflight.checks.dataloader import cause
-from preflight.checks.dataloader.reading import DataloaderReading, Trial, WhatIf
+from preflight.checks.dataloader.evidence import Trial, WhatIf
+from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.judge import Miss
 from preflight.measure import alone, supply
 from preflight.measure.closing import end_workers, worker_pids

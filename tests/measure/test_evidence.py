@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from preflight.checks.dataloader.reading import Evidence
+from preflight.checks.dataloader.evidence import Evidence
 from preflight.measure.evidence import Mark, evidence
 from preflight.measure.model_rate import Spent
 

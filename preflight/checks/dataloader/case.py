@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from preflight.checks.dataloader.reading import DataloaderReading, Trial
+from preflight.checks.dataloader.evidence import Trial
+from preflight.checks.dataloader.reading import DataloaderReading
 
 _LEAST_PER_S = 1e-3
 _NETWORK = ("socket", "poll")  # a client with a time limit polls its socket

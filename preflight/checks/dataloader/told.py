@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from preflight.checks.dataloader import signs
 from preflight.checks.dataloader.case import Case
-from preflight.checks.dataloader.reading import Trial
+from preflight.checks.dataloader.evidence import Trial
 
 
 def used_quota(case: Case) -> str:
