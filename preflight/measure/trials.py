@@ -60,6 +60,7 @@ class _Search:
     trials: list[tuple[Setting, Rate]] = field(default_factory=list)
     refused: dict[Setting, str] = field(default_factory=dict)
     reason: str | None = None
+    failed: bool = False
     longest_s: float = 0.0
 
 
@@ -122,13 +123,16 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         try:
             trial = _one(unit, now, setting, until, burners, found)
         except Exception as error:
-            if setting == base:
-                raise
-            # It may be one too many for this node: others are still worth a try.
+            found.reason = _last_line(error)
+            if setting == base or found.failed:
+                return
+            # One may be too many for this node: others are still worth a try.
+            found.failed = True
             found.seen.append(Seen(setting, 0.0))
-            found.refused[setting] = _last_line(error)
+            found.refused[setting] = found.reason
             setting = next_setting(found.seen, space())
             continue
+        found.reason = None
         if setting == base and trial.rate.value > _SHARED * among_others.value:
             found.reason = (
                 f"this rank alone gives {trial.rate.value:,.0f} samples/s with the same settings: "

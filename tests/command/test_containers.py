@@ -113,7 +113,7 @@ def test_a_cpu_quota_is_seen_and_blamed_with_the_arithmetic(gate: Gate) -> None:
     assert reading["quota_cpus"] == 1.0 and reading["demand_samples_per_s"] == 20000
     assert (finding["outcome"], finding["blame"]) == ("fail", "setup")
     assert "1-CPU quota" in finding["cause"]
-    said = re.search(r"(\d+) CPUs \(20,000 / ([\d.,]+) x 1 = ([\d.]+)\)", finding["remedy"])
+    said = re.search(r"(\d+) CPUs \(20,000 / ([\d.,]+) x 1 = ([\d.]+)", finding["remedy"])
     assert said is not None, finding["remedy"]
     cpus, supply, exact = int(said[1]), float(said[2].replace(",", "")), float(said[3])
     assert (

@@ -381,7 +381,9 @@ def test_a_collate_that_raises_within_torch() -> None:
         def __getitem__(self, index: int) -> Any:
             return torch.zeros(index + 1)
 
-    assert "raised RuntimeError: stack expects" in reason(lambda: DataLoader(Uneven(), 4))
+    assert "do not fit into one batch: RuntimeError: stack expects" in reason(
+        lambda: DataLoader(Uneven(), 4)
+    )
 
 
 def test_what_the_tables_name_keeps_its_own_words() -> None:
