@@ -21,6 +21,7 @@ from preflight.checks.feed.prediction import predicted
 from preflight.machine.facts import gather
 from preflight.machine.root import host
 from preflight.measure import feeding, supply
+from preflight.measure.closing import end_workers, worker_pids
 from preflight.scratch import Scratch
 from preflight.settings import SHIPPED, Request, resolve
 
@@ -77,7 +78,9 @@ def _loops(workers: int) -> list[tuple[float, float, float]]:
 
 def _supply(unit: Unit) -> float:
     loader = replace(unit, limits=_limits()["dataloader"])
-    return float(supply.measure(loader, _ANY, lambda fields: None)["supply_samples_per_s"].value)
+    fields = supply.measure(loader, _ANY, lambda fields: None)
+    end_workers(worker_pids())  # the command's measuring process would end here
+    return float(fields["supply_samples_per_s"].value)
 
 
 def _unit(workers: int) -> Unit:
