@@ -39,7 +39,7 @@ lint: $(TEST_STAMP)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(TEST_STAMP)  ## the numbers in README, in under nine minutes
+bench: $(TEST_STAMP)  ## the numbers in README,
 	$(BIN)/python -m bench
 
 bench-full: $(TEST_STAMP)  ## the same a hundred times over, which takes hours

@@ -2,7 +2,7 @@
 
     python -m bench [--only NAME ...] [--repeat N]
 
-Everything takes about eleven minutes on two cores. `--repeat N` makes N times as many runs, turns
+Each says how long it took. `--repeat N` makes N times as many runs, turns
 and starts of each and pools them. A number without a bound is information.
 """
 
