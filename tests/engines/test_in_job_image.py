@@ -58,7 +58,7 @@ def test_a_copied_folder_runs_in_an_unmodified_job_image(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((reports / "preflight.json").read_text())
-    assert {result["outcome"] for result in report["results"]} == {"pass"}
+    assert {result["outcome"] for result in report["results"]} <= {"pass", "skip"}
 
 
 @pytest.mark.parametrize(("limit", "trains"), [("0", True), ("1e6", False)])
