@@ -11,6 +11,14 @@ from dataclasses import dataclass
 from preflight.model import Finding, Scalar
 from preflight.outcome import Blame, Outcome
 
+OUTCOME_OF = {
+    "reached": Outcome.PASS,
+    "missed": Outcome.FAIL,
+    "close": Outcome.WARN,
+    "undecided": Outcome.ERROR,
+}
+"""Of what a series of blocks came to (`preflight.measure.stopping.Verdict`)."""
+
 
 @dataclass(frozen=True)
 class Miss:

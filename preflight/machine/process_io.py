@@ -18,11 +18,6 @@ def disk_bytes(root: Root, pids: Iterable[int]) -> int | None:
     return _total(root, pids, "read_bytes")
 
 
-def parse_rchar(text: str) -> int | None:
-    """Rchar of /proc/PID/io: bytes that reads have returned."""
-    return _field(text, "rchar")
-
-
 def _total(root: Root, pids: Iterable[int], name: str) -> int | None:
     texts = [root.read_text(f"/proc/{pid}/io") for pid in pids]
     known = [n for text in texts if text is not None and (n := _field(text, name)) is not None]

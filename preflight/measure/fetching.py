@@ -261,25 +261,3 @@ class Readers:
                 return False
             time.sleep(_TICK_S)
         return True
-
-
-def fetch_rate(
-    paths: Sequence[str],
-    readers: int,
-    seconds: float,
-    *,
-    machine: Root,
-    cpu: Cpu,
-    stats: Stats,
-    seed: int,
-    pace_samples_per_s: float | None = None,
-    max_bytes: int,
-) -> FetchResult:
-    """Read files for `seconds`, each once, and let go of what that brought into memory."""
-    with Readers(paths, readers, machine=machine, cpu=cpu, stats=stats, seed=seed) as all_readers:
-        result = all_readers.first_touch(
-            seconds, pace_samples_per_s=pace_samples_per_s, max_bytes=max_bytes
-        )
-        if result.ended != "no_answer":
-            all_readers.let_go()
-        return result

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from preflight.machine.process_io import parse_rchar, read_bytes
+from preflight.machine.process_io import read_bytes
 from preflight.machine.root import host
 from tests.fakes import write_machine
 
@@ -19,7 +19,7 @@ def test_what_cannot_be_asked_is_none(tmp_path: Path) -> None:
     root = write_machine(tmp_path, {"/proc/7/io": "rchar: many\n"})
     assert read_bytes(root, [7]) is None
     assert read_bytes(root, []) is None
-    assert parse_rchar("") is None
+    assert read_bytes(write_machine(tmp_path, {"/proc/9/io": ""}), [9]) is None
 
 
 def test_our_own_reading_shows() -> None:

@@ -13,7 +13,7 @@ import pytest
 from preflight.machine.mounts import READS_ACCOUNTED, file_system_of, read_mounts
 from preflight.machine.root import Root, host
 from preflight.measure import fetching
-from preflight.measure.fetching import FetchResult, Readers, fetch_rate
+from preflight.measure.fetching import FetchResult, Readers
 from preflight.measure.reader_set import ReaderSet
 from tests import making
 
@@ -122,10 +122,15 @@ def test_memory_never_looks_like_a_disk() -> None:
 def fetch(paths: Sequence[str], **changes: Any) -> FetchResult:
     usual: dict[str, Any] = {"seconds": 30, "max_bytes": PLENTY, "count": 2, "machine": host()}
     given = {**usual, **changes}
-    return fetch_rate(
-        paths, given.pop("count"), given.pop("seconds"), cpu=making.facts().cpu, stats=STATS,
-        seed=1, **given,
+    set_of = Readers(
+        paths, given.pop("count"), machine=given.pop("machine"), cpu=making.facts().cpu,
+        stats=STATS, seed=1,
     )  # fmt: skip
+    with set_of as readers:
+        result = readers.first_touch(given.pop("seconds"), **given)
+        if result.ended != "no_answer":
+            readers.let_go()
+        return result
 
 
 def test_without_proof_there_is_no_share_of_hits(tmp_path: Path) -> None:

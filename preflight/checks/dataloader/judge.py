@@ -11,16 +11,9 @@ from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderRead
 from preflight.checks.dataloader.start_up import start_up
 from preflight.checks.dataloader.what_if import remedied
 from preflight.diagnosis.data_paths import DATA_PATHS
-from preflight.judge import Miss, at_least, at_most, holds, missed
+from preflight.judge import OUTCOME_OF, Miss, at_least, at_most, holds, missed
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
-
-_OUTCOMES = {
-    "reached": Outcome.PASS,
-    "missed": Outcome.FAIL,
-    "close": Outcome.WARN,
-    "undecided": Outcome.ERROR,
-}
 
 
 def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:
@@ -84,7 +77,7 @@ def _supply(
         source=limits.source("min_feed_ratio" if demand else "min_samples_per_s"),
     )  # fmt: skip
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
-    outcome = _OUTCOMES[verdict]
+    outcome = OUTCOME_OF[verdict]
     if outcome is Outcome.PASS:
         return finding
     # Ranks that miss miss for one reason, and what helps the slowest helps all.

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from preflight.checks.feed.reading import FeedLimits, FeedReading
-from preflight.judge import Miss, at_most, missed
+from preflight.judge import OUTCOME_OF, Miss, at_most, missed
 from preflight.model import Finding
 from preflight.outcome import Blame, Outcome
-
-_OUTCOMES = {
-    "reached": Outcome.PASS,
-    "missed": Outcome.FAIL,
-    "close": Outcome.WARN,
-    "undecided": Outcome.ERROR,
-}
 
 
 def judge(readings: Sequence[FeedReading], limits: FeedLimits) -> list[Finding]:
@@ -35,7 +28,7 @@ def _utilisation(seen: FeedReading, limits: FeedLimits) -> Finding:
         source=limits.source("min_utilisation_percent"),
     )  # fmt: skip
     verdict = "undecided" if seen.decision is None else seen.decision.verdict
-    outcome = _OUTCOMES[verdict]
+    outcome = OUTCOME_OF[verdict]
     return finding if outcome is Outcome.PASS else missed(finding, _miss(seen, limits, outcome))
 
 
