@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from preflight.settings.schema import schema
 from preflight.settings.sections import DERIVED
 from preflight.settings.strict_yaml import MAX_BYTES
 from preflight.settings.tree import SettingsError, did_you_mean
+
+_WIDTH = 96
 
 
 def checks(request: Request, environ: Mapping[str, str]) -> str:
@@ -59,7 +62,14 @@ def explain(id: str, request: Request) -> str:
     rows += [(f"  {id}.{name}", "not set", "") for name in settable if rows and name not in told]
     lines += [_columns(rows).rstrip("\n") or "  none: the thresholds have no such section", ""]
     lines.append("findings, and what to do about a miss")
-    lines.append(_columns([(f"  {id}.{name}", remedy) for name, remedy in check.findings.items()]))
+    lines += [*_told({f"{id}.{name}": remedy for name, remedy in check.findings.items()}), ""]
+    if check.causes:
+        lines.append(
+            "causes of a miss (cause_id in the report), and what helps; the first that holds"
+        )
+        lines += [*_told(check.causes), ""]
+    if check.examples:
+        lines += ["as it was seen", "", check.examples.rstrip(), ""]
     return "\n".join(lines)
 
 
@@ -192,9 +202,17 @@ def _value(value: Any) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    import textwrap
+    return textwrap.wrap(text, _WIDTH)
 
-    return textwrap.wrap(text, 96)
+
+def _told(texts: Mapping[str, str]) -> Iterable[str]:
+    """Names and what is said of each, broken into lines of its column."""
+    column = max(map(len, texts), default=0) + 4
+    for name, text in texts.items():
+        yield from textwrap.wrap(
+            text, _WIDTH, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:

@@ -19,9 +19,9 @@ FILES = {
 PURE = {
     "checks/contract.py", "checks/dataloader/advice.py", "checks/dataloader/case.py",
     "checks/dataloader/cause.py", "checks/dataloader/causes.py",
-    "checks/dataloader/evidence.py", "checks/dataloader/judge.py", "checks/dataloader/more.py",
-    "checks/dataloader/reading.py", "checks/dataloader/signs.py",
-    "checks/dataloader/start_up.py", "checks/dataloader/told.py",
+    "checks/dataloader/evidence.py", "checks/dataloader/explained.py",
+    "checks/dataloader/judge.py", "checks/dataloader/more.py", "checks/dataloader/reading.py",
+    "checks/dataloader/signs.py", "checks/dataloader/start_up.py", "checks/dataloader/told.py",
     "checks/dataloader/what_if.py", "checks/driver_cuda/coverage.py",
     "checks/driver_cuda/judge.py", "checks/driver_cuda/presence.py",
     "checks/driver_cuda/reading.py", "checks/driver_cuda/versions.py", "checks/feed/judge.py",

@@ -9,7 +9,7 @@ module's name. Everything else follows: discovery, command line, thresholds, rep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -156,3 +156,7 @@ class Check(Generic[LimitsT, ReadingT]):
     """It reads the data path and nothing else: skipped where none is named (--data)."""
     isolate: bool = True
     """Run `observe` in a process of its own, which may be killed."""
+    causes: Mapping[str, str] = field(default_factory=dict)
+    """What a finding's `cause_id` may be: what is seen then, and the usual remedy."""
+    examples: str = ""
+    """Real outputs, for `preflight explain`."""

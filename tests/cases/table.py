@@ -91,7 +91,7 @@ BOTTLENECKS = (
         Start(loader("cpu", 155), (staging.one_cpu,)), _always(Start(loader("cpu", 155))),
     ),
     Case(
-        "slow_transform", "cpus", r"CPUs",
+        "slow_transform", "cpus", r"CPUs .* make that line cheaper",
         Start(loader("cpu", 400)), _always(Start(loader("cpu", 400), env={"CPU_MS": "2"})),
         in_cause=r"datasets\.py",  # the line that the run after it makes cheaper
     ),

@@ -148,6 +148,10 @@ def test_every_row_of_the_table_is_reached() -> None:
     assert {row.id for row in CAUSES} == {id for id, _, _ in TABLE} | {"slow_rank"}
 
 
+def test_explain_tells_every_row_in_the_order_of_the_table() -> None:
+    assert list(CHECK.causes) == list(dict.fromkeys(row.id for row in CAUSES))
+
+
 def test_a_rank_far_behind_the_others_is_told_so() -> None:
     fast = [reading("reached", 2600.0, rank=rank, ranks=3) for rank in (0, 1)]
     slow = seen(waiting(sleep=0.9), rank=2, ranks=3)
@@ -194,8 +198,14 @@ def test_scaling_is_that_of_twice_the_workers(
          "2,790 / 811.9 x 2 = 6.9)"),
         ("cpus", BUSY, {"own_cpu_share": 0.97, "node_cpus": 8, "num_workers": 30},
          "run on a node with at least 23 CPUs (2,790 / 1,000.0 x 8 = 22.3; this one has 8)"),
-        ("latency", waiting(sleep=0.95), tried(1.98), "set loader.num_workers to 23"),
-        ("latency", waiting(sleep=0.95), {}, "try to set loader.num_workers to 23"),
+        ("latency", waiting(sleep=0.95), tried(1.98),
+         "set loader.num_workers to 23; "
+         "limits.max_workers_per_cpu has to be at least 2.88 for that"),
+        ("latency", waiting(sleep=0.95), {"value": 2000.0, "effective_cpus": 16.0},
+         "try to set loader.num_workers to 12"),
+        ("cpus", {**BUSY, "slow_line": "/job/data.py:7"}, {"own_cpu_share": 0.97},
+         "give the container 23 CPUs (2,790 / 1,000.0 x 8 = 22.3) and set "
+         "loader.num_workers to 23; or make that line cheaper"),
         ("latency", waiting(sleep=0.6), {**tried(1.98), "own_cpu_share": 0.5},
          "set loader.num_workers to 23 and give the container 12 CPUs "
          "(2,790 / 1,000.0 x 4 = 11.2)"),
@@ -215,7 +225,7 @@ def test_remedies_come_with_their_arithmetic(
 def test_the_best_that_was_tried_goes_before_the_arithmetic() -> None:
     found = WhatIf(trials=tried(1.98)["what_if"].trials, num_workers=12, samples_per_s=rate(2600.0))
     told = cause.of_missing(seen(waiting(sleep=0.95), what_if=found, prefetch_factor=2))
-    assert told.remedy == "set loader.num_workers to 12"
+    assert told.remedy.startswith("set loader.num_workers to 12; limits.")
 
 
 def test_the_line_and_what_the_data_lie_on_are_said() -> None:

@@ -63,7 +63,7 @@ def test_settings_that_are_enough_are_the_remedy() -> None:
     assert reaches(seen)
     assert remedied(seen, "look at what they wait for") == (
         "set loader.num_workers to 12 (579 +- 23 samples/s when tried, 135 now); "
-        "limits.max_workers_per_cpu has to allow 6, as these workers mostly wait"
+        "limits.max_workers_per_cpu has to be at least 6 for that"
     )
     roomy = reading(NOW, (12, 2, 579.0), effective_cpus=16.0)
     assert remedied(roomy, "x").endswith("(579 +- 23 samples/s when tried, 135 now)")

@@ -32,6 +32,7 @@ PAGES = {
     ("checks", "--thresholds=quick"): "limits",
     ("explain", "shm"): "shm.need",
     ("explain", "dataloader", "--workload=resnet50"): "MLPerf Storage",
+    ("explain", "dataloader"): "  remote_saturated     they wait for a server, and more workers",
     ("info",): "cpu.effective",
     ("info", "--format=json"): '"effective"',
     ("thresholds", "list"): "h100-sxm",

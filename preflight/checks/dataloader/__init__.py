@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.checks.contract import Check, Unavailable, Unit
+from preflight.checks.dataloader.explained import CAUSES, EXAMPLES
 from preflight.checks.dataloader.judge import judge
 from preflight.checks.dataloader.reading import DataloaderLimits, DataloaderReading, limit_of
 from preflight.diagnosis.headroom import refusal
@@ -104,7 +105,7 @@ CHECK = Check(
         "clearly above or below the limit. Blocks in which other processes took the CPUs are set "
         "aside. A pod with a CPU request and no quota is measured on that many CPUs. The supply is "
         "held against the GPU's demand: with loading overlapped, GPU utilisation is about min(1, "
-        "supply / demand)."
+        "supply / demand). Why it misses is read from what the workers did meanwhile."
     ),
     limits=DataloaderLimits,
     reading=DataloaderReading,
@@ -125,10 +126,9 @@ CHECK = Check(
     observe=observe,
     judge=judge,
     needs=("shm",),
-    uses=(
-        "driver_cuda",
-        "pinned_copy",
-        "storage",
-    ),  # a device that failed there is not given to a rank
+    # A device that failed in these two is not given to a rank.
+    uses=("driver_cuda", "pinned_copy", "storage"),
     fan_out="rank",
+    causes=CAUSES,
+    examples=EXAMPLES,
 )

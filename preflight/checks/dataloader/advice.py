@@ -8,6 +8,13 @@ from preflight.checks.dataloader import more, signs
 from preflight.checks.dataloader.case import Case
 
 
+def more_cpus_or_less_work(case: Case) -> str:
+    """The work of one line of the job's own, where one was named."""
+    evidence = case.seen.evidence
+    cheaper = "; or make that line cheaper" if evidence and evidence.slow_line else ""
+    return more.cpus(case) + cheaper
+
+
 def fewer_threads(case: Case) -> str:
     """One per worker."""
     return (

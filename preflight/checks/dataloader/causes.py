@@ -41,7 +41,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("tiny_samples", signs.tiny, told.tiny, advice.whole_batches),
     Cause("transport", signs.collates, told.collates, advice.smaller),
     Cause("helper_threads", signs.threads, told.threads, advice.fewer_threads),
-    Cause("cpus", signs.cpu_bound, told.used_cpus, more.cpus),
+    Cause("cpus", signs.cpu_bound, told.used_cpus, advice.more_cpus_or_less_work),
     Cause("few_workers", signs.busy, told.few, more.workers),
     Cause(
         "pin_memory", lambda c: signs.idle_workers(c) and bool(c.seen.pin_memory),

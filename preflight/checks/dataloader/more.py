@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from preflight.checks.dataloader.case import Case
+from preflight.checks.dataloader.reading import DataloaderReading
 
 FULL = 0.95
 
@@ -51,7 +52,16 @@ def _set(case: Case, how: str, count: int, enough: bool) -> str:
         enough = reached is None or reached.value >= case.seen.limit_samples_per_s
     set_workers = f"{how} {_key(case)} to {count}" if count > case.seen.num_workers else ""
     more_cpus = "" if enough and set_workers else _cpus(case, case.own * case.cpus)
-    return " and ".join(filter(None, (set_workers, more_cpus)))
+    crowd = crowded(case.seen, count) if set_workers and not more_cpus else ""
+    return " and ".join(filter(None, (set_workers, more_cpus))) + crowd
+
+
+def crowded(seen: DataloaderReading, num_workers: int) -> str:
+    """What `limits` has to be told where so many workers a rank are more than it has CPUs."""
+    each = seen.ranks * num_workers / seen.effective_cpus
+    if each <= 1:
+        return ""
+    return f"; limits.max_workers_per_cpu has to be at least {each:.3g} for that"
 
 
 def _key(case: Case) -> str:

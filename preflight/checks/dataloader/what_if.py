@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from preflight.checks.dataloader.more import crowded
 from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.model import Rate
 
@@ -35,7 +36,7 @@ def remedied(seen: DataloaderReading, remedy: str) -> str:
         return remedy
     now = what_if.trials[0].samples_per_s.value
     gave = f"{_rate(what_if.samples_per_s)} samples/s when tried, {now:,.0f} now"
-    return f"{_to_set(seen)} ({gave}){_crowded(seen)}"
+    return f"{_to_set(seen)} ({gave}){crowded(seen, what_if.num_workers or 0)}"
 
 
 def worth_it(best: float, now: float, limit: float) -> bool:
@@ -126,14 +127,6 @@ def _to_set(seen: DataloaderReading) -> str:
     if seen.num_workers and best.prefetch_factor != seen.prefetch_factor:
         parts.append(f"{section}prefetch_factor to {best.prefetch_factor}")
     return f"set {' and '.join(parts)}{whose}"
-
-
-def _crowded(seen: DataloaderReading) -> str:
-    workers = 0 if seen.what_if is None else seen.ranks * (seen.what_if.num_workers or 0)
-    if workers <= seen.effective_cpus:
-        return ""
-    each = workers / seen.effective_cpus
-    return f"; limits.max_workers_per_cpu has to allow {each:.3g}, as these workers mostly wait"
 
 
 def _rate(rate: Rate) -> str:
