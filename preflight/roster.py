@@ -98,6 +98,11 @@ class Roster:
         """Whether every rank has a rate that is enough."""
         return all(state is State.REACHED for state in self.states())
 
+    def first_to_miss(self) -> int:
+        """The first rank whose rate is not enough, or not clear; rank 0 where there is none."""
+        states = self.states()
+        return states.index(State.NOT_REACHED) if State.NOT_REACHED in states else 0
+
     def others_gone(self) -> bool:
         """Whether this rank is the last one."""
         states = self.states()

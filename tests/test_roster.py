@@ -57,10 +57,12 @@ def test_all_know_and_all_reached() -> None:
     assert not first.all_know()
     second.tell(State.NOT_REACHED, [2])
     assert first.all_know() and not first.all_reached()
+    assert first.first_to_miss() == 1
     again, other = others(Roster.create(2))
     again.tell(State.REACHED, [1])
     other.tell(State.REACHED, [2])
     assert again.all_reached()
+    assert again.first_to_miss() == 0  # nobody
 
 
 def test_a_state_never_goes_back() -> None:

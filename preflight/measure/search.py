@@ -82,10 +82,15 @@ def next_setting(seen: Sequence[Seen], space: Space) -> Setting | None:
     return setting if setting and setting not in tried and space.fits(setting) else None
 
 
-def chosen(seen: Sequence[Seen]) -> Seen:
-    """The fewest workers within 3 % of the best, then the smallest prefetch factor."""
+def chosen(seen: Sequence[Seen], enough_per_s: float = math.inf) -> Seen:
+    """The fewest workers that give enough, or are within 3 % of the best; then the least prefetch.
+
+    Args:
+        seen: one at least.
+        enough_per_s: samples/s beyond which nothing is gained; infinite where that is not known.
+    """
     best = max(one.samples_per_s for one in seen)
-    good = [one for one in seen if one.samples_per_s >= _AS_GOOD * best]
+    good = [one for one in seen if one.samples_per_s >= min(enough_per_s, _AS_GOOD * best)]
     return min(good, key=lambda one: (one.setting.num_workers, one.setting.prefetch_factor))
 
 

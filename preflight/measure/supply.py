@@ -60,7 +60,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         if job.ranks > 1:
             emit(fields)  # what is found stands, whatever becomes of the others
         watch.for_the_others(reached=decision is not None and decision.verdict == "reached")
-        explained = unit.rank == 0 and (job.explain or not watch.all_reached())
+        explained = watch.explains() and (job.explain or not watch.all_reached())
         if explained and job.ranks > 1:
             fields["alone_samples_per_s"] = watch.alone()
         now = AsItIs(

@@ -6,6 +6,7 @@ was used here may not bear being forked. Nothing here judges. Importing this fil
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from preflight.model import Rate
 _NO_NEED = "its workers wait for nothing but CPUs, and there are as many as CPUs"
 _FIRST_S = 1.5  # a trial's start, warm-up and end, before one was seen
 _AT_THE_PACE = 0.95
+_SURELY = 1.05  # times the demand: a trial is short
 # One rank alone is faster than among the others by no more than this where they share CPUs alone.
 _SHARED = 1.15
 _WAIT_SHARE = 0.1  # of the time in a worker: under it, storage is not what a sample waits for
@@ -61,7 +63,10 @@ class _Search:
     refused: dict[Setting, str] = field(default_factory=dict)
     reason: str | None = None
     failed: bool = False
-    longest_s: float = 0.0
+    enough_per_s: float = math.inf
+    """Where the loader misses what the GPU consumes: a rate that would surely do."""
+    last_s: float = 0.0
+    """How long the last trial took: fewer workers may be much quicker than many were."""
 
 
 def what_if(unit: Unit, now: AsItIs, until: float) -> WhatIf:
@@ -90,6 +95,9 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         return
     undisturbed = [block.x * (1 - block.f) for block in now.blocks]
     among_others = rate_of_blocks(undisturbed, job.stats.alpha_pass)
+    demand = unit.limits.demand_samples_per_s
+    if demand is not None and among_others.value < unit.limits.min_feed_ratio * demand:
+        found.enough_per_s = _SURELY * demand
 
     def fits(setting: Setting) -> bool:
         why = refused(unit, job, setting, now.worker_gib)
@@ -114,7 +122,7 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         if now.budget.spent:
             found.reason = "the run may read no more of the data path (run.max_read_gib)"
             return
-        if time.monotonic() + max(found.longest_s, unit.job.stats.stage_s + _FIRST_S) > until:
+        if time.monotonic() + max(found.last_s, unit.job.stats.stage_s + _FIRST_S) > until:
             found.reason = None if len(found.trials) > 1 else "there was no time left for it"
             return
         unit.progress(
@@ -140,7 +148,8 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
             )
             return
         pace = now.pace_samples_per_s
-        if pace is not None and trial.rate.value >= _AT_THE_PACE * pace:
+        most = math.inf if pace is None else _AT_THE_PACE * pace
+        if trial.rate.value >= min(most, found.enough_per_s):
             return
         setting = next_setting(found.seen, space())
 
@@ -157,7 +166,7 @@ def _one(
         unit, loader, counters, burners, now.budget, until,
         pace / batch_size if pace and batch_size else None,
     )  # fmt: skip
-    found.longest_s = max(found.longest_s, time.monotonic() - began)
+    found.last_s = time.monotonic() - began
     found.seen.append(Seen(setting, trial.rate.value, trial.full, trial.idle))
     found.trials.append((setting, trial.rate))
     return trial
@@ -165,9 +174,8 @@ def _one(
 
 def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
     job, limits, cost = unit.job, unit.limits, now.costs
-    best = (
-        chosen([one for one in found.seen if one.samples_per_s]).setting if found.trials else None
-    )
+    gave = [one for one in found.seen if one.samples_per_s]
+    best = chosen(gave, found.enough_per_s).setting if found.trials else None
     rates = dict(found.trials)
     needed = limits.demand_samples_per_s or limits.min_samples_per_s
     wanted = None

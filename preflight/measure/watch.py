@@ -164,6 +164,10 @@ class Watch:
         """Whether every rank has a rate that is enough."""
         return self._roster.all_reached()
 
+    def explains(self) -> bool:
+        """Whether this rank is the one to say why: a single slow one shows that itself."""
+        return self._roster.first_to_miss() == self._unit.rank
+
     def alone(self) -> Rate | None:
         """The rate now that the other ranks have ended; None where they have not, or too few."""
         until = time.monotonic() + _GONE_LIMIT_S

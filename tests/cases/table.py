@@ -33,9 +33,9 @@ def loader(
     return (f"--dataset=tests.cases.datasets:{dataset}", *sets)
 
 
-def images(demand: float | None = None, *, batch: int = 32) -> tuple[str, ...]:
+def images(demand: float | None = None, *, workers: int = 2, batch: int = 32) -> tuple[str, ...]:
     """Options of a run over the folder of images."""
-    return _run(demand, loader__num_workers=2, loader__batch_size=batch)
+    return _run(demand, loader__num_workers=workers, loader__batch_size=batch)
 
 
 def _always(start: Start) -> Callable[[re.Match[str]], Start]:
@@ -140,9 +140,11 @@ BOTTLENECKS = (
         _always(Start(loader("mapped", 150), (staging.disk(100 << 20),))),
     ),
     Case(
-        "slow_file_server", "storage_unaccounted", r"local|file server|network|cache",
+        "slow_file_server", "storage_unaccounted", _SET_WORKERS,
         Start(images(150), (staging.file_server(open=0.05),)),
-        _always(Start(images(150), (staging.local_images,))),
+        lambda said: Start(
+            images(150, workers=int(said[1])), (staging.file_server(open=0.05),)
+        ),
     ),
     Case(
         "remote_latency", "remote_latency", _SET_WORKERS,

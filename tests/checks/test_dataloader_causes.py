@@ -188,6 +188,14 @@ def test_scaling_is_that_of_twice_the_workers(
     assert case.scaling == (None if scaling is None else pytest.approx(scaling, abs=0.01))
 
 
+def test_of_several_trials_the_one_that_gained_most_says_how_it_scales() -> None:
+    trials = [tried(*one)["what_if"].trials[0] for one in ((1.5, 16), (7.5, 64), (8.0, 128))]
+    reading = seen(what_if=WhatIf(trials=tuple(trials)), prefetch_factor=2)
+    case = Case(reading, (reading,))
+    assert case.scaling == pytest.approx(1.957, abs=0.001)
+    assert case.more == trials[1]
+
+
 @pytest.mark.parametrize(
     ("id", "evidence", "changes", "remedy"),
     [
@@ -212,7 +220,11 @@ def test_scaling_is_that_of_twice_the_workers(
         ("few_workers", BUSY, {"own_cpu_share": 0.5, "num_workers": 4, "value": 1300.0},
          "set loader.num_workers to 8"),
         ("too_many_workers", BUSY, {"own_cpu_share": 0.97, **tried(1.3, workers=4)},
+         "set loader.num_workers to 4 or fewer"),
+        ("too_many_workers", BUSY, {"own_cpu_share": 0.97, **tried(2.8, workers=4)},
          "set loader.num_workers to 4"),
+        ("too_many_workers", BUSY, {"own_cpu_share": 0.97, **tried(1.3, workers=1)},
+         "set loader.num_workers to 1"),
     ],
 )  # fmt: skip
 def test_remedies_come_with_their_arithmetic(

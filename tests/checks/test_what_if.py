@@ -14,7 +14,6 @@ from preflight.checks.dataloader.what_if import (
     notes_of,
     reaches,
     remedied,
-    scaling,
     worth_it,
 )
 from preflight.measure.stopping import Decision
@@ -96,7 +95,6 @@ def test_without_a_trial_there_is_no_advice(trials: Any) -> None:
     seen = reading(*trials)
     assert remedied(seen, "more CPUs") == "more CPUs"
     assert remedied(seen.model_copy(update={"what_if": None}), "x") == "x"
-    assert scaling(seen) is None
 
 
 def test_the_settings_of_a_users_loader_have_its_names() -> None:
@@ -106,11 +104,6 @@ def test_the_settings_of_a_users_loader_have_its_names() -> None:
     )
     in_process = reading((0, 2, 135.0), (4, 2, 579.0), num_workers=0, prefetch_factor=None)
     assert remedied(in_process, "x").startswith("set loader.num_workers to 4 (")
-
-
-def test_how_twice_the_workers_scale() -> None:
-    assert scaling(reading((2, 2, 100.0), (4, 2, 198.0), (8, 2, 300.0))) == pytest.approx(1.98)
-    assert scaling(reading((2, 2, 100.0), (4, 4, 198.0))) is None
 
 
 def test_the_finding_has_the_advice_of_the_rank_that_tried() -> None:

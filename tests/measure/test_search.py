@@ -163,3 +163,5 @@ def test_prefetch_is_raised_on_while_it_helps() -> None:
 def test_the_fewest_workers_that_are_as_good() -> None:
     seen = [Seen(Setting(w, 2), rate) for w, rate in ((16, 100.0), (8, 97.5), (4, 96.0))]
     assert chosen(seen).setting.num_workers == 8
+    assert chosen(seen, 96.0).setting.num_workers == 4  # no more is of use
+    assert chosen(seen, 110.0).setting.num_workers == 8

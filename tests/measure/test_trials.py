@@ -118,6 +118,17 @@ def test_a_data_set_that_sleeps_wants_more_workers() -> None:
     assert not worker_pids()
 
 
+@pytest.mark.parametrize(("now", "ends"), [(90.0, True), (108.0, False)])
+def test_the_search_ends_at_what_the_gpu_consumes(now: float, ends: bool) -> None:
+    """115 samples/s: under 0.9 of it something is missing, and 120 are surely enough."""
+    limits = making.limits("dataloader", demand_samples_per_s=115.0)
+    found = what_if(
+        replace(unit(), limits=limits), as_it_is(loader_of(Sleeping()), now, WAITS), soon(9.0)
+    )
+    assert (len(found.trials) == 2) == ends
+    assert (found.num_workers == 4) == ends
+
+
 def test_a_data_set_that_computes_on_few_cpus_wants_none() -> None:
     computes = Costs(worker_cpu_s=0.004, main_cpu_s=0.0001)
     found = what_if(unit(), as_it_is(loader_of(Sleeping()), 480.0, computes), soon(9.0))

@@ -13,6 +13,7 @@ from preflight.checks.dataloader.evidence import Trial
 from preflight.checks.dataloader.reading import DataloaderReading
 
 _LEAST_PER_S = 1e-3
+_MORE = 1.5  # times the workers: less is too little to tell what more of them do
 _NETWORK = ("socket", "poll")  # a client with a time limit polls its socket
 _IDLE = ("sleep", "pipe", "other")
 
@@ -125,21 +126,20 @@ class Case:
         return next((t.samples_per_s.value for t in own), self.rate)
 
     @property
-    def twice(self) -> Trial | None:
-        """The trial nearest to twice the workers."""
-        workers = max(1, self.seen.num_workers)
-        more = [t for t in self.trials if 1.5 <= t.num_workers / workers <= 4]
-        return min(more, key=lambda t: abs(math.log2(t.num_workers / workers) - 1), default=None)
+    def more(self) -> Trial | None:
+        """The trial with more workers that gained most by each doubling of them."""
+        more = [t for t in self.trials if t.num_workers >= _MORE * max(1, self.seen.num_workers)]
+        return max(more, key=self._gain, default=None)
 
     @property
     def scaling(self) -> float | None:
         """S(2W) / S(W): 2 where more workers only help, 1 where they do not; None: not tried."""
-        trial, base = self.twice, self.as_tried
-        if trial is None or base <= 0:
-            return None
+        return None if self.more is None or self.as_tried <= 0 else self._gain(self.more)
+
+    def _gain(self, trial: Trial) -> float:
         doublings = math.log2(trial.num_workers / max(1, self.seen.num_workers))
-        ratio = min(100.0, max(0.01, trial.samples_per_s.value / base))
-        return float(ratio ** (1 / doublings))
+        ratio = trial.samples_per_s.value / max(self.as_tried, _LEAST_PER_S)
+        return float(min(100.0, max(0.01, ratio)) ** (1 / doublings))
 
     @property
     def fewer(self) -> Trial | None:

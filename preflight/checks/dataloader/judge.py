@@ -85,8 +85,9 @@ def _supply(
     why = {"undecided": of_undecided, "close": of_close}.get(verdict, of_missing)
     told = slowest if alike else seen
     miss = why(told, readings)
-    remedy = remedied(told, miss.remedy) if outcome is Outcome.FAIL else miss.remedy
-    return missed(finding, replace(miss, outcome=outcome, remedy=remedy))
+    if outcome is Outcome.FAIL and miss.cause_id != "slow_rank":  # more workers only hide that
+        miss = replace(miss, remedy=remedied(told, miss.remedy))
+    return missed(finding, replace(miss, outcome=outcome))
 
 
 def _corrupt(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> list[Finding]:

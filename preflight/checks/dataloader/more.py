@@ -39,9 +39,14 @@ def try_more(case: Case) -> str:
 
 
 def fewer_workers(case: Case) -> str:
-    """As many as were faster."""
+    """As many as were faster; where they do not reach the limit and none fewer were tried, fewer."""
     best = case.fewer
-    return f"set {_key(case)} to {best.num_workers if best else 1}"
+    if best is None:
+        return f"set {_key(case)} to 1"
+    fewest = min(trial.num_workers for trial in case.trials)
+    missing = best.samples_per_s.value < case.seen.limit_samples_per_s
+    or_fewer = " or fewer" if missing and best.num_workers == fewest > 1 else ""
+    return f"set {_key(case)} to {best.num_workers}{or_fewer}"
 
 
 def _set(case: Case, how: str, count: int, enough: bool) -> str:

@@ -163,7 +163,7 @@ def _rate(trial: Trial) -> str:
 
 def _tried(case: Case) -> str:
     return (
-        "" if case.twice is None else f"; {case.twice.num_workers} workers gave {_rate(case.twice)}"
+        "" if case.more is None else f"; {case.more.num_workers} workers gave {_rate(case.more)}"
     )
 
 

@@ -18,17 +18,6 @@ _SURELY = 1.05  # of the limit; the interval of eight blocks is too wide to ask 
 _WORTH_A_NOTE_S = 0.2
 
 
-def scaling(seen: DataloaderReading) -> float | None:
-    """S(2W) / S(W) with the same prefetch factor; None where it was not tried."""
-    alike = {
-        trial.num_workers: trial.samples_per_s.value
-        for trial in (() if seen.what_if is None else seen.what_if.trials)
-        if trial.prefetch_factor == seen.prefetch_factor
-    }
-    now, twice = alike.get(seen.num_workers), alike.get(2 * seen.num_workers)
-    return None if not now or twice is None else twice / now
-
-
 def remedied(seen: DataloaderReading, remedy: str) -> str:
     """Settings that were seen to be enough, in place of the remedy that arithmetic gives."""
     what_if = seen.what_if
