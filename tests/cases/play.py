@@ -56,6 +56,10 @@ class Case:
     """A pattern that the cause printed has to hold."""
 
 
+class LostReport(Exception):
+    """A run left none."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What one run left."""
@@ -98,6 +102,8 @@ def play(case: Case, images: Path, tries: int = 2) -> Played:
             played = _once(case, images)
         except pytest.skip.Exception as skipped:
             return Played(skipped=str(skipped))
+        except LostReport as lost:
+            return Played(wrong=str(lost))
         disturbed = case.start.quiet and any(_contended(ran.report) for ran in played.runs)
         if not (played.wrong and disturbed) or tried == tries:
             return replace(played, seconds=time.monotonic() - began, tries=tried)
@@ -144,7 +150,10 @@ def run(start: Start, images: Path, *more: str) -> Run:
                 ran = running.end(_PATIENCE_S)
             finally:
                 gate.close()  # before the condition goes: what hangs would hold it
-            return Run(ran.code, ran.stdout + ran.stderr, ran.report)
+            page = ran.stdout + ran.stderr
+            if not (ran.reports / "preflight.json").exists():
+                raise LostReport(f"exit code {ran.code} without a report: {page}")
+            return Run(ran.code, page, ran.report)
     finally:
         gate.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ are of cgroup v1, which version 2 has under other names.
 from __future__ import annotations
 
 import os
+import resource
 import socketserver
 import subprocess
 import sys
@@ -272,12 +273,14 @@ def read_only_root(*writable: str) -> Stage:
     return stage
 
 
-def ulimit(letter: str, value: int) -> Stage:
-    """A limit of the shell: n for open files."""
+def open_files(value: int) -> Stage:
+    """A limit on open files, as far as this machine lets it be raised."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
 
     @contextmanager
     def stage(place: Place) -> Iterator[Under]:
-        yield Under(("sh", "-c", f'ulimit -{letter} {value} && exec "$@"', "sh"))
+        yield Under(("sh", "-c", f'ulimit -n {value} && exec "$@"', "sh"))
 
     return stage
 

@@ -223,17 +223,17 @@ FAILURES = (
     ),
     Case(
         "open_files", "dataloader.completed", r"ulimit -n (\d+)",
-        Start(loader("list_collate", 1, **_SOON), (staging.ulimit("n", 256),), _SMALL_LISTS),
+        Start(loader("list_collate", 1, **_SOON), (staging.open_files(256),), _SMALL_LISTS),
         lambda said: Start(
-            loader("list_collate", 1), (staging.ulimit("n", int(said[1])),), _SMALL_LISTS
+            loader("list_collate", 1), (staging.open_files(int(said[1])),), _SMALL_LISTS
         ),
         in_cause="open files",
     ),
     Case(
         "open_files_foreseen", "limits.nofile", r"ulimit -n (\d+)",
-        Start(("--check=limits", *loader("cpu", 20)), (staging.ulimit("n", 100),)),
+        Start(("--check=limits", *loader("cpu", 20)), (staging.open_files(100),)),
         lambda said: Start(
-            ("--check=limits", *loader("cpu", 20)), (staging.ulimit("n", int(said[1])),)
+            ("--check=limits", *loader("cpu", 20)), (staging.open_files(int(said[1])),)
         ),
     ),
     Case(

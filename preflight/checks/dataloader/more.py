@@ -39,7 +39,7 @@ def try_more(case: Case) -> str:
 
 
 def fewer_workers(case: Case) -> str:
-    """As many as were faster; where they do not reach the limit and none fewer were tried, fewer."""
+    """As many as were faster; fewer, where that is not enough and nobody tried fewer."""
     best = case.fewer
     if best is None:
         return f"set {_key(case)} to 1"
