@@ -19,6 +19,7 @@ _WAITS = 1.2
 _FARTHEST = 4  # times the most that was tried: the model is not trusted beyond that
 _AIM_APART = 1.25  # nearer than this what the model says is no news
 _APART = 1.9  # neighbours nearer than this are not looked between
+_SPARE = 1.1  # times the workers that would be enough if each brought as much as those before
 _IDLE = 0.1
 _MOST_PREFETCH = 8
 MOST_TRIALS = 8
@@ -55,6 +56,8 @@ class Space:
     """Whether there is memory for it, /dev/shm and processes; more of either never fits again."""
     wall_per_cpu: float | None
     """Seconds that a sample takes in a worker over CPU seconds of these; None: unknown."""
+    enough_per_s: float = math.inf
+    """Samples/s that would surely do: no more workers than these take."""
 
     @property
     def waits(self) -> bool:
@@ -104,6 +107,8 @@ def _workers(line: Mapping[int, Seen], base: int, space: Space) -> Iterator[int]
         yield max(2, 2 * base)  # whether waits scale is what tells a server from a lock
     if place == len(counts) - 1 and not line[at].full and _rises(counts, rates, space):
         aim = math.ceil(space.cpus * (space.wall_per_cpu or 1.0)) if space.waits else few
+        if rates[at] > 0 and math.isfinite(space.enough_per_s):
+            aim = min(aim, math.ceil(_SPARE * space.enough_per_s / rates[at] * max(1, at)))
         near = space.waits and aim < _AIM_APART * at
         yield max(2, 2 * at) if near else min(aim, _FARTHEST * max(1, at))
     if base > few and not space.waits:

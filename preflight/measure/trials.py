@@ -109,7 +109,7 @@ def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _S
         cost, ratio = now.costs, None
         if cost is not None and cost.worker_cpu_s > 0:
             ratio = 1 + cost.wait_s / cost.worker_cpu_s
-        return Space(unit.facts.cpu.effective / ranks, fits, ratio)
+        return Space(unit.facts.cpu.effective / ranks, fits, ratio, found.enough_per_s)
 
     setting: Setting | None = base
     if ranks == 1 or not base.num_workers:

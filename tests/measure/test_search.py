@@ -39,11 +39,13 @@ def search(
     wall_per_cpu: float | None,
     most: int = MOST_WORKERS,
     cpu_s: float | None = None,
+    enough_per_s: float = math.inf,
 ) -> list[Seen]:
-    space = Space(cpus, lambda setting: setting.num_workers <= most, wall_per_cpu)
+    """What is tried; whoever tries stops at what is enough."""
+    space = Space(cpus, lambda setting: setting.num_workers <= most, wall_per_cpu, enough_per_s)
     first, seen = Setting(base, 2), list[Seen]()
     setting: Setting | None = first
-    while setting is not None:
+    while setting is not None and not (seen and seen[-1].samples_per_s >= enough_per_s):
         assert setting not in [one.setting for one in seen]
         assert setting.num_workers <= most or setting == first
         value = rate(setting.num_workers)
@@ -126,6 +128,16 @@ def test_ten_milliseconds_of_latency_on_two_cpus() -> None:
     seen = search(rate, 2.0, 2, 13.3 / 3.3)
     assert seen[1].setting == Setting(4, 2)  # twice as many, whatever comes after
     assert chosen(seen[:5]).samples_per_s >= 0.95 * 573  # there is time for four
+
+
+@pytest.mark.parametrize(
+    ("needed", "workers"), [(150.0, [2, 4]), (450.0, [2, 4, 10]), (5e3, [2, 4])]
+)
+def test_no_more_workers_than_the_demand_takes(needed: float, workers: list[int]) -> None:
+    seen = search(lambda w: 50.0 * w, 2.0, 2, 1000.0, enough_per_s=needed)
+    tried = [one.setting.num_workers for one in seen]
+    assert tried[: len(workers)] == workers
+    assert (seen[-1].samples_per_s >= needed) == (needed < 50 * MOST_WORKERS)
 
 
 def test_nothing_is_tried_where_nothing_fits() -> None:

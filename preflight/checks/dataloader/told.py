@@ -162,9 +162,7 @@ def _rate(trial: Trial) -> str:
 
 
 def _tried(case: Case) -> str:
-    return (
-        "" if case.more is None else f"; {case.more.num_workers} workers gave {_rate(case.more)}"
-    )
+    return "" if case.more is None else f"; {case.more.num_workers} workers gave {_rate(case.more)}"
 
 
 def _helps(case: Case) -> str:
