@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader
 from preflight.checks.contract import Unit
 from preflight.data.source import Source
 from preflight.measure import stages, timed_stages
-from preflight.measure.stage_rates import Limiting, limiting
 from preflight.measure.stages import Share, Tried, one, tried
 from preflight.measure.transport import transport
 from preflight.model import Stage
@@ -25,7 +24,6 @@ class Alone(NamedTuple):
 
     stages: tuple[Stage, ...]
     """In the order in which a sample passes them."""
-    limiting: Limiting | None
     missing: tuple[Tried, ...]
     """Those without a rate, with the reason."""
 
@@ -80,4 +78,4 @@ def measure_alone(
     in_order = [seen[name] for name in every]
     found = tuple(stage.stage for stage in in_order if stage.stage is not None)
     missing = tuple(stage for stage in in_order if stage.stage is None)
-    return Alone(found, limiting(found), missing)
+    return Alone(found, missing)

@@ -6,25 +6,19 @@ the loader supplies, which is lower.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from preflight.measure.stats import summary
 from preflight.measure.stopping import FEWEST_BLOCKS
 from preflight.model import Rate, Stage
 
+_FAR_LESS = 2.0
+"""Stages one after another are an estimate, which a loader with warm caches and free CPUs meets
+within a third."""
 BLOCKS = 12
 """So many blocks a stage is cut into: with half as much again as an interval needs, a slow sample
 or two leave one."""
-
-
-class Limiting(NamedTuple):
-    """The slowest stage."""
-
-    name: str
-    rivals: tuple[str, ...]
-    """Stages that may be as slow: their intervals reach into this one's, or are not known."""
 
 
 def rate_of_blocks(xs: Sequence[float], alpha: float) -> Rate:
@@ -76,18 +70,27 @@ def cut_arrivals(arrivals_s: Sequence[float], batch: int, workers: int) -> list[
     return [(after - before) / (each * batch) for before, after in pairwise(edges)]
 
 
-def limiting(stages: Sequence[Stage]) -> Limiting | None:
-    """The stage with the lowest rate, and those that cannot be told from it; None without any."""
+def limiting(stages: Sequence[Stage], supply_samples_per_s: float | None) -> str | None:
+    """The stage with the lowest rate, where the stages can be what limits.
+
+    None without any, and where the loader supplied far less than they would one after the other: it
+    waited for what none of them shows (reads that were not measured alone, a lock, a device).
+    """
     if not stages:
         return None
-    first, *others = sorted(stages, key=lambda stage: stage.samples_per_s.value)
-    most = first.samples_per_s.high
-    rivals = tuple(
-        other.name
-        for other in others
-        if most is None or other.samples_per_s.low is None or other.samples_per_s.low <= most
-    )
-    return Limiting(first.name, rivals)
+    alone = one_by_one({stage.name: stage.samples_per_s.value for stage in stages})
+    if alone and supply_samples_per_s is not None and supply_samples_per_s < alone / _FAR_LESS:
+        return None
+    return min(stages, key=lambda stage: stage.samples_per_s.value).name
+
+
+def one_by_one(rates: Mapping[str, float]) -> float:
+    """Samples/s of a worker that goes through these stages; 0 without any but the copy.
+
+    The copy to the GPU is made beside it, by the process that takes the batches.
+    """
+    seconds = sum(1 / rate for name, rate in rates.items() if name != "copy" and rate > 0)
+    return 1 / seconds if seconds else 0.0
 
 
 def _times(rate: Rate, factor: float) -> Rate:

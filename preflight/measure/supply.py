@@ -16,9 +16,11 @@ from preflight.measure.burner import burning
 from preflight.measure.closing import end_workers
 from preflight.measure.drain import Drain
 from preflight.measure.loader import NoSamples, OpenLoader, open_loader
+from preflight.measure.stage_rates import limiting
 from preflight.measure.stages import one
 from preflight.measure.trials import AsItIs, what_if
 from preflight.measure.watch import Emit, Fields, Watch
+from preflight.model import Rate
 
 # What the stages may need of the check's time limit after the trials, and the end of it all.
 _STAGES_S = 20.0
@@ -77,17 +79,17 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         fields["what_if"] = what_if(unit, now, until)
         fields["read_gib"] = watch.budget.read_gib
         emit(fields)
-        fields |= _stages(unit, opened)
+        fields |= _stages(unit, opened, fields["supply_samples_per_s"])
     return fields
 
 
-def _stages(unit: Unit, opened: OpenLoader) -> Fields:
+def _stages(unit: Unit, opened: OpenLoader, supply: Rate | None) -> Fields:
     """Each stage alone, now that all loaders have ended."""
     devices = unit.facts.cuda_devices()
     gpu = devices[unit.rank].subject if unit.rank < len(devices) else None
     seen = measure_alone(unit, opened.torch_loader, opened.source, gpu, opened.samples_in or one)
     return {
         "stages": seen.stages,
-        "limiting_stage": None if seen.limiting is None else seen.limiting.name,
+        "limiting_stage": limiting(seen.stages, None if supply is None else supply.value),
         "stages_missing": {stage.name: stage.reason for stage in seen.missing},
     }

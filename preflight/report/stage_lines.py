@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from preflight.model import Report
 from preflight.outcome import Outcome
 from preflight.report.lines import Line, in_columns
+from preflight.report.numbers import number
 from preflight.report.readings import FIRST_TOUCH, Seen, figure, mappings, rate, readings
 from preflight.report.text import one_line
 
@@ -48,8 +49,18 @@ def stage_lines(report: Report, seen: Seen, *, each: bool) -> Iterator[Line]:
         rows.append((_CALLED.get(name, one_line(name)), value, "   ".join(filter(None, marks))))
         told = told or bool(cost)
     yield from in_columns(rows, "/s a rank", "stage") if each else in_columns(rows, "/s")
+    if limiting is None and (alone := _one_by_one(rows)):
+        whose = " a rank" if each else ""
+        given = f"one after the other they give {number(alone)} /s{whose}"
+        yield Line("", f"none of these limits: {given}")
     if (rows or not _passed(report)) and not told and (whole := budget.whole()):
         yield Line("", whole)
+
+
+def _one_by_one(rows: Iterable[tuple[str, float, str]]) -> float:
+    """Samples/s of a worker that goes through them; the copy is made beside it."""
+    seconds = sum(1 / per_s for name, per_s, _ in rows if name != _CALLED["copy"] and per_s > 0)
+    return 1 / seconds if seconds else 0.0
 
 
 def _passed(report: Report) -> bool:

@@ -25,7 +25,7 @@ _QUICK = {"hopeless_ratio": 0.0, "max_s": 1.2, "warmup_s": 0.2}
 
 @pytest.fixture(autouse=True)
 def no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = alone.Alone((), None, ())
+    nothing = alone.Alone((), ())
     monkeypatch.setattr(supply, "measure_alone", lambda *_: nothing)
 
 

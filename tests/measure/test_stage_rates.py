@@ -119,26 +119,21 @@ def test_one_arrival_has_no_rate(arrivals: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "name", "rivals"),
+    ("rates", "supply", "name"),
     [
-        ([stage("fetch", 900, 850, 950)], "fetch", ()),
-        (
-            [stage("fetch", 9800, 9000, 9900), stage("decode", 890, 870, 910),
-             stage("copy", 88000, 87000, 89000)],
-            "decode", (),
-        ),
-        ([stage("fetch", 900, 850, 950), stage("decode", 890, 870, 910)], "decode", ("fetch",)),
-        ([stage("fetch", 900, 911, 950), stage("decode", 890, 870, 910)], "decode", ()),
-        ([stage("fetch", 5000), stage("decode", 890, 870, 910)], "decode", ("fetch",)),
-        ([stage("fetch", 5000, 4900, 5100), stage("decode", 890)], "decode", ("fetch",)),
+        ({"fetch": 900}, 800, "fetch"),
+        ({"fetch": 9800, "decode": 890, "copy": 88000}, 750, "decode"),
+        ({"fetch": 9800, "decode": 890, "copy": 600}, 590, "copy"),
+        ({"fetch": 1000, "decode": 1000}, 300, "fetch"),  # 500 one after the other
+        ({"fetch": 1000, "decode": 1000}, 240, None),
+        ({"decode": 484, "transport": 5647}, 14.6, None),  # reads that nobody measured alone
+        ({"decode": 484, "transport": 5647}, None, "decode"),
+        ({"copy": 600}, 1, "copy"),
+        ({}, 100, None),
     ],
-)  # fmt: skip
-def test_the_slowest_stage_and_what_cannot_be_told_from_it(
-    stages: list[Stage], name: str, rivals: tuple[str, ...]
+)
+def test_the_slowest_stage_limits_where_stages_explain_the_supply(
+    rates: dict[str, float], supply: float | None, name: str | None
 ) -> None:
-    assert limiting(stages) == (name, rivals)
-    assert limiting(stages[::-1]) == (name, rivals)
-
-
-def test_without_stages_nothing_limits() -> None:
-    assert limiting([]) is None
+    stages = [stage(one, rate) for one, rate in rates.items()]
+    assert limiting(stages, supply) == name

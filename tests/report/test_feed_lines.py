@@ -170,6 +170,14 @@ def test_where_no_stage_limits_the_budget_has_a_line_unless_all_is_well():
     assert whole not in lines_of(seen(cpu_budget=BUDGET), outcome=Outcome.PASS)
 
 
+def test_where_no_stage_limits_that_is_said_with_what_they_would_give():
+    slow = [stage("decode", 484.0), stage("transport", 5647.0), stage("copy", 9000.0)]
+    said = "       none of these limits: one after the other they give 446 /s"
+    assert said in lines_of(seen(stages=slow, limiting_stage=None))
+    assert said not in lines_of(seen(stages=slow, limiting_stage="decode"))
+    assert not [line for line in lines_of(seen(stages=slow[2:])) if "none of these" in line]
+
+
 def test_the_loop():
     assert (
         "loop   87.1 % utilisation measured, 88.3 % predicted; waits: 13 % of the steps, longest "

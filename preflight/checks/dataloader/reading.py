@@ -61,7 +61,9 @@ class DataloaderReading(Reading):
     stages_missing: dict[str, str | None] = Field(
         default_factory=dict, description="stages without a rate, and why"
     )
-    limiting_stage: str | None = Field(default=None, description="the slowest of the stages")
+    limiting_stage: str | None = Field(
+        default=None, description="the slowest of the stages, where one of them can be the limit"
+    )
     cpu_budget: CpuBudget | None = None
     paced_samples_per_s: float | None = Field(
         default=None, description="the loader was held to this rate, to spare a file server"
