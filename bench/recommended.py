@@ -78,10 +78,10 @@ def _compare(name: str, unit: Unit, turns: int) -> Row:
         opened=loader, blocks=base.blocks, costs=base.costs, first_batch_s=None, worker_gib=None,
         budget=ReadBudget(unit), pace_samples_per_s=None,
     )  # fmt: skip
-    found = what_if(unit, now, time.monotonic() + unit.limits.what_if_s)
-    if found.num_workers is None or found.prefetch_factor is None:
+    found, recommended = what_if(unit, now, time.monotonic() + unit.limits.what_if_s)
+    if recommended is None:
         return Row(number, None, note=f"nothing recommended: {found.reason}")
-    advised = Setting(found.num_workers, found.prefetch_factor)
+    advised = Setting(recommended.num_workers, recommended.prefetch_factor)
     cells = [Setting(*cell) for cell in itertools.product(_WORKERS, _PREFETCH)]
     grid = {cell: _cell(unit, loader, cell) for cell in cells}
     best = sorted(grid, key=lambda setting: grid[setting])[-_BEST:]

@@ -76,7 +76,7 @@ def measure(unit: Unit, limit_samples_per_s: float, emit: Emit) -> Fields:
         emit(fields)  # the verdict stands if a trial or a stage is cut off
         # First: a data set that a stage has used in this process may not bear being forked.
         until = min(time.monotonic() + unit.limits.what_if_s, ends_at)
-        fields["what_if"] = what_if(unit, now, until)
+        fields |= what_if(unit, now, until)._asdict()
         fields["read_gib"] = watch.budget.read_gib
         emit(fields)
         fields |= _stages(unit, opened, fields["supply_samples_per_s"])

@@ -10,10 +10,11 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from preflight.checks.contract import Unit
+from preflight.checks.dataloader.evidence import Recommended, WhatIf
 from preflight.checks.dataloader.evidence import Trial as TrialRecord
-from preflight.checks.dataloader.evidence import WhatIf
 from preflight.checks.dataloader.what_if import call_of, notes_of, worth_it
 from preflight.measure.burner import burning
 from preflight.measure.counters import Counters
@@ -69,7 +70,15 @@ class _Search:
     """How long the last trial took: fewer workers may be much quicker than many were."""
 
 
-def what_if(unit: Unit, now: AsItIs, until: float) -> WhatIf:
+class Found(NamedTuple):
+    """What the trials came to."""
+
+    what_if: WhatIf
+    recommended: Recommended | None
+    """None where nothing was tried."""
+
+
+def what_if(unit: Unit, now: AsItIs, until: float) -> Found:
     """Try other settings until `until` (monotonic). Never raises.
 
     For several ranks the first trial is the loader as it is, alone: where that is much faster than
@@ -83,7 +92,7 @@ def what_if(unit: Unit, now: AsItIs, until: float) -> WhatIf:
             found.reason = _last_line(error)
     if len(found.trials) == 1 and found.reason is None and not found.refused:
         found.reason = _NO_NEED
-    return _record(unit, now, found)
+    return Found(_record(unit, now, found), _recommended(unit, now, found))
 
 
 def _search(unit: Unit, now: AsItIs, until: float, burners: list[int], found: _Search) -> None:
@@ -174,9 +183,7 @@ def _one(
 
 def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
     job, limits, cost = unit.job, unit.limits, now.costs
-    gave = [one for one in found.seen if one.samples_per_s]
-    best = chosen(gave, found.enough_per_s).setting if found.trials else None
-    rates = dict(found.trials)
+    best = _best(found)
     needed = limits.demand_samples_per_s or limits.min_samples_per_s
     wanted = None
     if cost is not None:
@@ -191,12 +198,8 @@ def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
             )
             for setting, rate in found.trials
         ),
-        num_workers=None if best is None else best.num_workers,
-        prefetch_factor=None if best is None else best.prefetch_factor,
-        samples_per_s=None if best is None else rates[best],
         cpus_needed=wanted,
         cached_samples_per_s=_cached(unit, now),
-        call=_call(unit, now.opened, best) if best and _better(unit, found, best) else None,
         notes=notes_of(
             persistent=now.opened.torch_loader.persistent_workers or not now.opened.workers,
             first_batch_s=now.first_batch_s,
@@ -206,6 +209,22 @@ def _record(unit: Unit, now: AsItIs, found: _Search) -> WhatIf:
             copies=unit.earlier.get("pinned_copy") if _unpinned(unit, now.opened) else None,
         ),
         reason=found.reason,
+    )  # fmt: skip
+
+
+def _best(found: _Search) -> Setting | None:
+    gave = [one for one in found.seen if one.samples_per_s]
+    return chosen(gave, found.enough_per_s).setting if found.trials else None
+
+
+def _recommended(unit: Unit, now: AsItIs, found: _Search) -> Recommended | None:
+    best = _best(found)
+    if best is None:
+        return None
+    return Recommended(
+        num_workers=best.num_workers, prefetch_factor=best.prefetch_factor,
+        samples_per_s=dict(found.trials)[best],
+        call=_call(unit, now.opened, best) if _better(unit, found, best) else None,
     )  # fmt: skip
 
 

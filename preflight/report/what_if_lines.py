@@ -17,32 +17,34 @@ def what_if_lines(seen: Seen, *, each: bool) -> Iterator[Line]:
     found = seen.get("what_if")
     if not isinstance(found, Mapping):
         return
-    said = [*_said(found, " a rank" if each else "")]
+    best = seen.get("recommended")
+    best = best if isinstance(best, Mapping) else {}
+    said = [*_said(found, best, " a rank" if each else "")]
     label = "what if"
     for text in said:
         yield Line(label, text)
         label = ""
-    call = found.get("call")
+    call = best.get("call")
     if isinstance(call, str):
         # After its bracket it is broken between arguments only.
         yield Line("use", one_line(call), len("DataLoader("))
 
 
-def _said(found: Seen, whose: str) -> Iterator[str]:
+def _said(found: Seen, recommended: Seen, whose: str) -> Iterator[str]:
     trials = [
         (trial, value)
         for trial in mappings(found.get("trials"))
         if (value := rate(trial, "samples_per_s"))
     ]
-    best = rate(found, "samples_per_s")
+    best = rate(recommended, "samples_per_s")
     if len(trials) > 1 and best is not None:
         (is_now, now), *others = trials
         present = f"now {_setting(is_now, prefetch=False)}: {number(now)}"
         if best >= _CLEARLY * now:
             text = number(best)
-            low = figure(found["samples_per_s"], "low")
+            low = figure(recommended["samples_per_s"], "low")
             text += "" if low is None else margin(best, low, text)
-            yield f"{_setting(found)}: {text} samples/s{whose} ({present})"
+            yield f"{_setting(recommended)}: {text} samples/s{whose} ({present})"
         else:
             usual = figure(is_now, "prefetch_factor")
             others_told = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from preflight.checks.dataloader import CHECK, cause, signs
 from preflight.checks.dataloader.case import Case
 from preflight.checks.dataloader.causes import CAUSES, find
-from preflight.checks.dataloader.evidence import Evidence, Trial, WhatIf
+from preflight.checks.dataloader.evidence import Evidence, Recommended, Trial, WhatIf
 from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.job import DataOn
 from preflight.outcome import Blame
@@ -235,8 +235,8 @@ def test_remedies_come_with_their_arithmetic(
 
 
 def test_the_best_that_was_tried_goes_before_the_arithmetic() -> None:
-    found = WhatIf(trials=tried(1.98)["what_if"].trials, num_workers=12, samples_per_s=rate(2600.0))
-    told = cause.of_missing(seen(waiting(sleep=0.95), what_if=found, prefetch_factor=2))
+    best = Recommended(num_workers=12, prefetch_factor=2, samples_per_s=rate(2600.0))
+    told = cause.of_missing(seen(waiting(sleep=0.95), **tried(1.98), recommended=best))
     assert told.remedy.startswith("set loader.num_workers to 12; limits.")
 
 
@@ -287,14 +287,18 @@ trials = st.builds(
     samples_per_s=rates,
 )  # fmt: skip
 what_ifs = st.none() | st.builds(
-    WhatIf, trials=st.lists(trials, max_size=4).map(tuple), samples_per_s=st.none() | rates,
-    num_workers=st.none() | st.integers(0, 64), cached_samples_per_s=counts,
+    WhatIf, trials=st.lists(trials, max_size=4).map(tuple), cached_samples_per_s=counts
+)
+recommendations = st.none() | st.builds(
+    Recommended, num_workers=st.integers(0, 64), prefetch_factor=st.integers(1, 8),
+    samples_per_s=rates,
 )  # fmt: skip
 readings = st.builds(
     lambda **changes: reading("missed", 1.0, **changes),
     supply_samples_per_s=st.none() | rates, rank=st.integers(0, 3), ranks=st.integers(1, 4),
     num_workers=st.integers(0, 64), effective_cpus=st.floats(0.01, 256), evidence=evidences,
     own_cpu_share=shares, disturbed_share=st.none() | st.floats(0, 1), what_if=what_ifs,
+    recommended=recommendations,
     steal_percent=st.none() | st.floats(0, 100), quota_cpus=st.none() | st.floats(0.01, 64),
     throttled_percent=st.none() | st.floats(0, 100), pin_memory=st.none() | st.booleans(),
     node_cpus=st.none() | st.integers(1, 256), data_on=st.sampled_from([None, NFS, DISK]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from preflight.checks.dataloader import CHECK
-from preflight.checks.dataloader.evidence import Trial, WhatIf
+from preflight.checks.dataloader.evidence import Recommended, Trial, WhatIf
 from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.checks.dataloader.what_if import (
     call_of,
@@ -40,16 +40,19 @@ def reading(
             Trial(num_workers=w, prefetch_factor=p, samples_per_s=rate(value))
             for w, p, value in trials
         ),
-        num_workers=None if best is None else best[0],
-        prefetch_factor=None if best is None else best[1],
-        samples_per_s=None if best is None else rate(best[2]),
         cpus_needed=wanted,
-    )  # fmt: skip
+    )
+    recommended = None
+    if best is not None:
+        workers, prefetch, value = best
+        recommended = Recommended(
+            num_workers=workers, prefetch_factor=prefetch, samples_per_s=rate(value)
+        )
     seen = DataloaderReading(
         supply_samples_per_s=rate(135.0), demand_samples_per_s=limit / 0.9, demand_from="site",
         limit_samples_per_s=limit, workload=None, data=None, data_state=None, ranks=1,
         num_workers=2, batch_size=32, prefetch_factor=2, max_disturbance=0.05, effective_cpus=2.0,
-        seed=1, own_cpu_share=0.2, what_if=what_if,
+        seed=1, own_cpu_share=0.2, what_if=what_if, recommended=recommended,
         decision=Decision(
             verdict="missed", clause="kept", rate=rate(135.0), blocks=8, disturbed_blocks=0
         ),
@@ -109,7 +112,12 @@ def test_the_settings_of_a_users_loader_have_its_names() -> None:
 def test_the_finding_has_the_advice_of_the_rank_that_tried() -> None:
     tried = reading(NOW, (12, 2, 579.0), ranks=2)
     other = tried.model_copy(
-        update={"rank": 1, "what_if": None, "supply_samples_per_s": rate(120.0)}
+        update={
+            "rank": 1,
+            "what_if": None,
+            "recommended": None,
+            "supply_samples_per_s": rate(120.0),
+        }
     )
     findings = CHECK.judge([tried, other], making.limits("dataloader"))
     remedies = [str(one.remedy) for one in findings if one.id == "dataloader.supply"]

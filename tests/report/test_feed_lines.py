@@ -14,6 +14,7 @@ from .feed_reports import (
     LOOP,
     NO_DEMAND,
     QUOTA,
+    RECOMMENDED,
     STAGES,
     TOUCHED,
     WAITING,
@@ -215,16 +216,16 @@ def test_what_other_settings_would_give():
     ]
 
 
-def what_if_of(**changes):
-    drawn = lines_of(seen(what_if=WHAT_IF | {"notes": [], "call": None} | changes))
+def what_if_of(best=RECOMMENDED, **changes):
+    drawn = lines_of(seen(what_if=WHAT_IF | {"notes": []} | changes, recommended=best))
     return [line for line in drawn if line.startswith(("what if", "       "))]
 
 
 def test_where_no_setting_is_faster_all_are_told():
     same = rate(140.0)
-    best = {"num_workers": 2, "samples_per_s": same, "cached_samples_per_s": None}
+    best = {"num_workers": 2, "samples_per_s": same}
     trials = [{**trial, "samples_per_s": same} for trial in WHAT_IF["trials"][:3]]
-    assert what_if_of(trials=trials, **best, cpus_needed=1) == [
+    assert what_if_of(best, trials=trials, cached_samples_per_s=None, cpus_needed=1) == [
         "what if no other setting is clearly faster: 4 workers: 140, 8 workers: 140 samples/s "
         "(now 2 workers: 140)",
         "       what is needed takes at least 1 CPU",
@@ -241,7 +242,9 @@ def test_what_was_not_tried_has_its_reason():
 
 
 def test_of_several_ranks_each_has_so_much():
-    drawn = lines_of(*ranks(2, what_if=None), seen(rank=2, ranks=3, what_if=WHAT_IF))
+    drawn = lines_of(
+        *ranks(2, what_if=None), seen(rank=2, ranks=3, what_if=WHAT_IF, recommended=RECOMMENDED)
+    )
     told = next(line for line in drawn if line.startswith("what if"))
     assert "samples/s a rank (now" in told
     assert "       what is needed takes at least 3 CPUs for all ranks" in drawn
@@ -256,7 +259,14 @@ def test_nothing_measured_is_nothing_told():
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), True, "4", None, [], {}])
 def test_what_is_not_a_number_counts_as_absent(odd):
     names = ["ranks", "rank", "demand_samples_per_s", "limit_samples_per_s", "cpu_budget"]
-    names += ["paced_samples_per_s", "alone_samples_per_s", "stages", "limiting_stage", "what_if"]
+    names += [
+        "paced_samples_per_s",
+        "alone_samples_per_s",
+        "stages",
+        "limiting_stage",
+        "what_if",
+        "recommended",
+    ]
     drawn = lines_of(seen(**dict.fromkeys(names, odd)), outcome=Outcome.PASS)
     assert drawn == ["feed   812 +- 32 samples/s (no demand known)"]
 

@@ -54,19 +54,26 @@ class Trial(Record):
     samples_per_s: Rate = Field(description="of one rank, while all ranks do the same")
 
 
+class Recommended(Record):
+    """The settings this node can use best, of those that were tried; they may be the job's own."""
+
+    num_workers: int
+    prefetch_factor: int
+    samples_per_s: Rate = Field(description="when tried: of one rank, while all ranks do the same")
+    call: str | None = Field(
+        default=None, description="a DataLoader(...) to copy; None: no change is worth it"
+    )
+
+
 class WhatIf(Record):
     """What other settings of the loader would change."""
 
     trials: tuple[Trial, ...] = Field(
         default=(), description="the first is the loader as it is, none where nothing was tried"
     )
-    num_workers: int | None = Field(default=None, description="the best of them")
-    prefetch_factor: int | None = None
-    samples_per_s: Rate | None = Field(default=None, description="with these")
     cpus_needed: int | None = Field(default=None, description="at least, for the demand")
     cached_samples_per_s: Finite | None = Field(
         default=None, description="were all data in memory; None where they are, or it is unknown"
     )
-    call: str | None = Field(default=None, description="a DataLoader(...) with the best settings")
     notes: tuple[str, ...] = Field(default=(), description="what else would change, in words")
     reason: str | None = Field(default=None, description="why nothing, or no more, was tried")

@@ -21,8 +21,10 @@ def judge(readings: Sequence[DataloaderReading], limits: DataloaderLimits) -> li
     for seen in readings:
         if seen.data_state not in (None, "ok"):
             return [_data(seen)]
-    tried = next((seen.what_if for seen in readings if seen.what_if is not None), None)
-    readings = [seen.model_copy(update={"what_if": tried}) for seen in readings]  # of one rank
+    tried = next((seen for seen in readings if seen.what_if is not None), None)  # one rank does
+    if tried is not None:
+        found = {"what_if": tried.what_if, "recommended": tried.recommended}
+        readings = [seen.model_copy(update=found) for seen in readings]
     slowest = min(readings, key=_rate)
     findings = [
         finding for seen in readings for finding in _judge_rank(seen, limits, slowest, readings)

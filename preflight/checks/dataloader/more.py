@@ -51,10 +51,10 @@ def fewer_workers(case: Case) -> str:
 
 def _set(case: Case, how: str, count: int, enough: bool) -> str:
     """The best number that was tried, else `count`; and CPUs where that is not enough."""
-    best = case.seen.what_if
-    if best is not None and (best.num_workers or 0) > case.seen.num_workers:
-        count, how, reached = best.num_workers or 0, "set", best.samples_per_s
-        enough = reached is None or reached.value >= case.seen.limit_samples_per_s
+    best = case.seen.recommended
+    if best is not None and best.num_workers > case.seen.num_workers:
+        count, how = best.num_workers, "set"
+        enough = best.samples_per_s.value >= case.seen.limit_samples_per_s
     set_workers = f"{how} {_key(case)} to {count}" if count > case.seen.num_workers else ""
     more_cpus = "" if enough and set_workers else _cpus(case, case.own * case.cpus)
     crowd = crowded(case.seen, count) if set_workers and not more_cpus else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from preflight.checks.contract import DemandLimits, Reading
-from preflight.checks.dataloader.evidence import CpuBudget, Evidence, WhatIf
+from preflight.checks.dataloader.evidence import CpuBudget, Evidence, Recommended, WhatIf
 from preflight.job import DataOn, DataState
 from preflight.measure.stopping import Block, Decision
 from preflight.model import Rate, Stage
@@ -75,6 +75,7 @@ class DataloaderReading(Reading):
     dataset: str | None = None
     evidence: Evidence | None = None
     what_if: WhatIf | None = None
+    recommended: Recommended | None = None
     dataset_kind: str | None = Field(
         default=None, description="what it returned: dataset, iterable_dataset or dataloader"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from preflight.checks.dataloader.evidence import Recommended
 from preflight.checks.dataloader.more import crowded
 from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.model import Rate
@@ -20,12 +21,12 @@ _WORTH_A_NOTE_S = 0.2
 
 def remedied(seen: DataloaderReading, remedy: str) -> str:
     """Settings that were seen to be enough, in place of the remedy that arithmetic gives."""
-    what_if = seen.what_if
-    if what_if is None or what_if.samples_per_s is None or not reaches(seen):
+    best, tried = seen.recommended, seen.what_if
+    if best is None or tried is None or not reaches(seen):
         return remedy
-    now = what_if.trials[0].samples_per_s.value
-    gave = f"{_rate(what_if.samples_per_s)} samples/s when tried, {now:,.0f} now"
-    return f"{_to_set(seen)} ({gave}){crowded(seen, what_if.num_workers or 0)}"
+    now = tried.trials[0].samples_per_s.value
+    gave = f"{_rate(best.samples_per_s)} samples/s when tried, {now:,.0f} now"
+    return f"{_to_set(seen, best)} ({gave}){crowded(seen, best.num_workers)}"
 
 
 def worth_it(best: float, now: float, limit: float) -> bool:
@@ -35,10 +36,10 @@ def worth_it(best: float, now: float, limit: float) -> bool:
 
 def reaches(seen: DataloaderReading) -> bool:
     """Whether other settings than the job's were seen to reach the limit."""
-    best = None if seen.what_if is None else seen.what_if.samples_per_s
-    if best is None or not _changes(seen):
+    best = seen.recommended
+    if best is None or _as_it_is(seen, best):
         return False
-    return best.value >= _SURELY * seen.limit_samples_per_s
+    return best.samples_per_s.value >= _SURELY * seen.limit_samples_per_s
 
 
 def call_of(
@@ -97,17 +98,13 @@ def _copied(seen: Any, key: str) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _changes(seen: DataloaderReading) -> bool:
-    best = seen.what_if
-    return best is not None and (best.num_workers, best.prefetch_factor) != (
-        seen.num_workers, seen.prefetch_factor,
-    )  # fmt: skip
+def _as_it_is(seen: DataloaderReading, best: Recommended) -> bool:
+    own = (seen.num_workers, seen.prefetch_factor)
+    return (best.num_workers, best.prefetch_factor) == own
 
 
-def _to_set(seen: DataloaderReading) -> str:
+def _to_set(seen: DataloaderReading, best: Recommended) -> str:
     """E.g. "set loader.num_workers to 12 and loader.prefetch_factor to 4"."""
-    best = seen.what_if
-    assert best is not None
     theirs = seen.dataset_kind == "dataloader"
     section, whose = ("", " of its DataLoader") if theirs else ("loader.", "")
     parts = []
