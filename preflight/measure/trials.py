@@ -235,7 +235,7 @@ def _better(unit: Unit, found: _Search, best: Setting) -> bool:
     limit = limits.min_samples_per_s
     if limits.demand_samples_per_s is not None:
         limit = limits.min_feed_ratio * limits.demand_samples_per_s
-    return best != base and worth_it(rates[best].value, now.value, limit)
+    return best != base and worth_it(rates[best], now.value, limit)
 
 
 def _last_line(error: Exception) -> str:

@@ -9,8 +9,6 @@ from preflight.report.numbers import margin, number
 from preflight.report.readings import Seen, figure, mappings, rate
 from preflight.report.text import one_line
 
-_CLEARLY = 1.10  # as the remedy has it
-
 
 def what_if_lines(seen: Seen, *, each: bool) -> Iterator[Line]:
     """The lines of one loader's reading; none where nothing was asked. `each`: of several ranks."""
@@ -40,7 +38,7 @@ def _said(found: Seen, recommended: Seen, whose: str) -> Iterator[str]:
     if len(trials) > 1 and best is not None:
         (is_now, now), *others = trials
         present = f"now {_setting(is_now, prefetch=False)}: {number(now)}"
-        if best >= _CLEARLY * now:
+        if recommended.get("call") is not None:  # a change that is worth it
             text = number(best)
             low = figure(recommended["samples_per_s"], "low")
             text += "" if low is None else margin(best, low, text)

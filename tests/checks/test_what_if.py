@@ -85,12 +85,18 @@ def test_settings_that_are_not_enough_leave_the_remedy_as_it_is(other: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("best", "now", "worth"), [(500.0, 490.0, True), (450.0, 135.0, True), (140.0, 135.0, False)]
+    ("best", "now", "worth"),
+    [(500.0, 490.0, True), (450.0, 135.0, True), (140.0, 135.0, False), (160.0, 135.0, True)],
 )
 def test_a_change_is_worth_it_where_it_is_enough_or_clearly_faster(
     best: float, now: float, worth: bool
 ) -> None:
-    assert worth_it(best, now, limit=500.0) is worth
+    assert worth_it(rate(best), now, limit=500.0) is worth
+
+
+def test_a_trial_without_an_interval_has_to_be_faster_by_half() -> None:
+    few = [rate(best).model_copy(update={"low": None}) for best in (16.8, 21.0, 600.0)]
+    assert [worth_it(one, 13.8, limit=500.0) for one in few] == [False, True, True]
 
 
 @pytest.mark.parametrize("trials", [(), (NOW,)])

@@ -14,7 +14,8 @@ from preflight.checks.dataloader.reading import DataloaderReading
 from preflight.model import Rate
 
 # Nothing is promised for rates within 5 % of each other, and a trial is short: twice that is clear.
-CLEARLY = 1.10
+_CLEARLY = 1.10
+_CLEARLY_BY_FEW_BLOCKS = 1.5  # of a loader so slow that its trial gave no interval
 _SURELY = 1.05  # of the limit; the interval of eight blocks is too wide to ask for more
 _WORTH_A_NOTE_S = 0.2
 
@@ -29,9 +30,10 @@ def remedied(seen: DataloaderReading, remedy: str) -> str:
     return f"{_to_set(seen, best)} ({gave}){crowded(seen, best.num_workers)}"
 
 
-def worth_it(best: float, now: float, limit: float) -> bool:
+def worth_it(best: Rate, now: float, limit: float) -> bool:
     """Whether settings are worth changing: they reach the limit, or are clearly faster."""
-    return best >= limit or best >= CLEARLY * now
+    clearly = _CLEARLY if best.low is not None else _CLEARLY_BY_FEW_BLOCKS
+    return best.value >= min(limit, clearly * now)
 
 
 def reaches(seen: DataloaderReading) -> bool:
