@@ -15,7 +15,8 @@ import pytest
 
 from preflight.data.generated import generate
 from preflight.job import Sample
-from tests.cases.staging import Place, Stage, all_of, shielded
+from tests.cases.groups import shielded
+from tests.cases.staging import Place, Stage, all_of
 from tests.command.running import Gate
 
 ROOT = Path(__file__).parents[2]

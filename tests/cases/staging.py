@@ -1,8 +1,8 @@
 """Makes the conditions of the staged cases around one run of the command, and takes them away.
 
 Each is a context manager that yields how the command comes under it: the words in front of it, its
-options and its environment. What a machine does not let us make is skipped with the reason. Groups
-are of cgroup v1, which version 2 has under other names.
+options and its environment. What a machine does not let us make is skipped with the reason. Those
+that are control groups stand in `groups`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import os
 import resource
 import socketserver
-import subprocess
-import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,12 +22,6 @@ import pytest
 from tests.command.hanging import storage
 from tests.command.running import can_mount, in_own_mounts
 from tests.command.slow_disk import slow_disk
-
-_CGROUPS = Path("/sys/fs/cgroup")
-_PERIOD_US = 100_000
-_BUSY = "while True: pass"
-_SHIELD = 200_000
-"""CPU shares beside which an ordinary group's 1024 do not count."""
 
 
 @dataclass(frozen=True)
@@ -67,64 +58,6 @@ def all_of(stages: tuple[Stage, ...], place: Place) -> Iterator[Under]:
         yield Under(wrapped, options, env)
 
 
-def _root_only(what: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip(f"{what} needs root")
-
-
-@contextmanager
-def _group(controller: str, **values: int) -> Iterator[tuple[str, ...]]:
-    """A control group with these settings; what to put in front of a command to be in it."""
-    _root_only("a control group")
-    above = _CGROUPS / controller
-    if not (above / "cgroup.procs").exists():
-        pytest.skip(f"there is no {controller} hierarchy of cgroup v1 here")
-    folder = above / f"preflight-case-{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir()
-        for name, value in values.items():
-            (folder / f"{controller}.{name}").write_text(str(value))
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        yield ("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh")
-    finally:
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    """A group can be removed once the last of its processes has been reaped."""
-    for _ in range(100):
-        try:
-            folder.rmdir()
-            return
-        except OSError:
-            time.sleep(0.1)
-
-
-@contextmanager
-def shielded(place: Place) -> Iterator[Under]:
-    """Before everyone else on the CPUs where that can be had, so that neighbours do not count."""
-    try:
-        with _group("cpu", shares=_SHIELD) as joined:
-            yield Under(joined)
-    except pytest.skip.Exception:
-        yield Under()
-
-
-def cpu_quota(cpus: float) -> Stage:
-    """No more than so many CPUs' time, and that before everyone else."""
-
-    @contextmanager
-    def stage(place: Place) -> Iterator[Under]:
-        quota = int(cpus * _PERIOD_US)
-        values = {"cfs_period_us": _PERIOD_US, "cfs_quota_us": quota, "shares": _SHIELD}
-        with _group("cpu", **values) as joined:
-            yield Under(joined)
-
-    return stage
-
-
 def one_cpu(place: Place) -> AbstractContextManager[Under]:
     """Bound to the first CPU that we may use."""
 
@@ -133,46 +66,6 @@ def one_cpu(place: Place) -> AbstractContextManager[Under]:
         yield Under(("taskset", "-c", str(min(os.sched_getaffinity(0)))))
 
     return stage()
-
-
-def weighed(shares: int, neighbours: int) -> Stage:
-    """So many CPU shares beside a group of busy processes, one a CPU, that has `neighbours`."""
-
-    @contextmanager
-    def stage(place: Place) -> Iterator[Under]:
-        with (
-            _group("cpu", shares=neighbours) as theirs,
-            _group("cpu", shares=shares) as joined,
-            _busy(len(os.sched_getaffinity(0)), theirs),
-        ):
-            yield Under(joined)
-
-    return stage
-
-
-def beside(count: int) -> Stage:
-    """Beside so many processes that only use CPU time."""
-
-    @contextmanager
-    def stage(place: Place) -> Iterator[Under]:
-        with _busy(count):
-            yield Under()
-
-    return stage
-
-
-@contextmanager
-def _busy(count: int, wrapped: tuple[str, ...] = ()) -> Iterator[None]:
-    started = [
-        subprocess.Popen([*wrapped, sys.executable, "-c", _BUSY], stdin=subprocess.DEVNULL)
-        for _ in range(count)
-    ]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 def disk(bytes_per_s: int) -> Stage:
@@ -281,28 +174,6 @@ def open_files(value: int) -> Stage:
     @contextmanager
     def stage(place: Place) -> Iterator[Under]:
         yield Under(("sh", "-c", f'ulimit -n {value} && exec "$@"', "sh"))
-
-    return stage
-
-
-def pids(most: int) -> Stage:
-    """No more than so many processes and threads."""
-
-    @contextmanager
-    def stage(place: Place) -> Iterator[Under]:
-        with _group("pids", max=most) as joined:
-            yield Under(joined)
-
-    return stage
-
-
-def memory(mib: int) -> Stage:
-    """No more than so much memory."""
-
-    @contextmanager
-    def stage(place: Place) -> Iterator[Under]:
-        with _group("memory", limit_in_bytes=mib << 20) as joined:
-            yield Under(joined)
 
     return stage
 

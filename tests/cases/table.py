@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 
-from tests.cases import staging
+from tests.cases import groups, staging
 from tests.cases.play import Case, Start
 
 _CPUS = len(os.sched_getaffinity(0))
@@ -53,9 +53,9 @@ _SET_CPUS = r"(\d+) CPUs"
 THREE = (
     Case(
         "quota_of_one_cpu", "cpu_quota", _SET_CPUS,
-        Start(images(), (staging.local_images, staging.cpu_quota(1))),
+        Start(images(), (staging.local_images, groups.cpu_quota(1))),
         lambda said: Start(
-            images(), (staging.local_images, staging.cpu_quota(min(_CPUS, int(said[1]))))
+            images(), (staging.local_images, groups.cpu_quota(min(_CPUS, int(said[1]))))
         ),
         free=Start(images(), (staging.local_images,)), demand_share=0.72,
     ),
@@ -78,13 +78,13 @@ THREE = (
 BOTTLENECKS = (
     Case(
         "cpu_quota", "cpu_quota", _SET_CPUS,
-        Start(loader("cpu", 110), (staging.cpu_quota(0.5),)),
-        lambda said: Start(loader("cpu", 110), (staging.cpu_quota(int(said[1])),)),
+        Start(loader("cpu", 110), (groups.cpu_quota(0.5),)),
+        lambda said: Start(loader("cpu", 110), (groups.cpu_quota(int(said[1])),)),
     ),
     Case(
         "cpu_quota_many_workers", "cpu_quota", _SET_CPUS,
-        Start(loader("cpu", 110, workers=8), (staging.cpu_quota(0.5),)),
-        lambda said: Start(loader("cpu", 110, workers=8), (staging.cpu_quota(int(said[1])),)),
+        Start(loader("cpu", 110, workers=8), (groups.cpu_quota(0.5),)),
+        lambda said: Start(loader("cpu", 110, workers=8), (groups.cpu_quota(int(said[1])),)),
     ),
     Case(
         "one_cpu", "cpus", _SET_CPUS,
@@ -97,12 +97,12 @@ BOTTLENECKS = (
     ),
     Case(
         "cpu_weight", "cpu_weight", r"weight|shares|request",
-        Start(loader("cpu", 110), (staging.weighed(400, 2048),), quiet=False),
-        _always(Start(loader("cpu", 110), (staging.weighed(40_000, 2048),), quiet=False)),
+        Start(loader("cpu", 110), (groups.weighed(400, 2048),), quiet=False),
+        _always(Start(loader("cpu", 110), (groups.weighed(40_000, 2048),), quiet=False)),
     ),
     Case(
         "neighbours", "neighbours", r"neighbours|quiet|cpuset",
-        Start(loader("cpu", 155), (staging.beside(3 * _CPUS),), quiet=False),
+        Start(loader("cpu", 155), (groups.beside(3 * _CPUS),), quiet=False),
         _always(Start(loader("cpu", 155))),
     ),
     Case(
@@ -238,8 +238,8 @@ FAILURES = (
     ),
     Case(
         "processes", "dataloader.completed", r"--pids-limit",
-        Start(loader("cpu", 20, workers=8), (staging.pids(12),)),
-        _always(Start(loader("cpu", 20, workers=8), (staging.pids(200),))),
+        Start(loader("cpu", 20, workers=8), (groups.pids(12),)),
+        _always(Start(loader("cpu", 20, workers=8), (groups.pids(200),))),
         in_cause="process",
     ),
     Case(
@@ -249,9 +249,9 @@ FAILURES = (
     ),
     Case(
         "out_of_memory", "dataloader.completed", r"memory limit by at least ([\d.]+) GiB",
-        Start(loader("hungry", 20), (staging.memory(1400),)),
+        Start(loader("hungry", 20), (groups.memory(1400),)),
         lambda said: Start(
-            loader("hungry", 20), (staging.memory(1400 + round(1024 * float(said[1]))),)
+            loader("hungry", 20), (groups.memory(1400 + round(1024 * float(said[1]))),)
         ),
         in_cause="memory limit",
     ),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def limited(
 ) -> Iterator[tuple[str, ...]]:
     """The words that start a command in it; skips where none can be made."""
     is_v1 = (_CGROUP / controller / "cgroup.procs").exists()
-    folder = (_CGROUP / controller if is_v1 else _CGROUP) / f"preflight-test-{os.getpid()}"
+    above = _CGROUP / controller if is_v1 else _CGROUP
+    folder = above / f"preflight-test-{uuid.uuid4().hex[:8]}"
     try:
         folder.mkdir()
     except OSError as error:
@@ -31,5 +33,14 @@ def limited(
             pytest.skip(f"no {controller} controller for a cgroup of ours: {error.strerror}")
         yield "sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"
     finally:
-        with suppress(OSError):
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """A group can be removed once the last of its processes has been reaped."""
+    for _ in range(100):
+        try:
             folder.rmdir()
+            return
+        except OSError:
+            time.sleep(0.1)
