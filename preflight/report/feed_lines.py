@@ -46,7 +46,7 @@ def feed_lines(report: Report) -> list[Line]:
             *_limit(ranks[0].seen, job),
             *what_if_lines(first, each=job > 1),
         ]
-    return [*lines, *_fix(report)] if lines else []
+    return [*lines, *_why_and_fix(report)] if lines else []
 
 
 def _told_first(seen: Seen) -> tuple[bool, bool, float]:
@@ -157,14 +157,16 @@ def _limit(seen: Seen, job: int) -> Iterator[Line]:
         yield Line("limit", f"{number(limit)} samples/s{each}, {share} of what is needed")
 
 
-def _fix(report: Report) -> Iterator[Line]:
-    """The remedy for a supply or a loop that is not what it should be, the worse one's first."""
+def _why_and_fix(report: Report) -> Iterator[Line]:
+    """Why a supply or a loop is not what it should be, and the remedy, of the worst one."""
     troubles = [
         finding
         for result in worst_first(report)
         for finding in problems(result)
         if finding.id == "dataloader.supply" or result.check == "feed"
     ]
-    remedy = next((finding.remedy for finding in troubles if finding.remedy), None)
-    if remedy:
-        yield Line("fix", one_line(remedy))
+    decisive = next((finding for finding in troubles if finding.remedy), None)
+    if decisive is not None and decisive.cause:
+        yield Line("why", one_line(decisive.cause))
+    if decisive is not None and decisive.remedy:
+        yield Line("fix", one_line(decisive.remedy))
