@@ -13,6 +13,7 @@ import pytest
 
 import preflight
 from preflight import api, checks, exit_code
+from preflight.checks.dataloader.explained import EXAMPLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -33,9 +34,10 @@ def test_options_and_variables_exist() -> None:
     others = {
         "--index-url", "--extra-index-url",  # of pip
         "--gpus", "--shm-size", "--build-arg", "--rm", "--network", "--read-only", "--tmpfs",
-        "--user", "--build",  # of docker
+        "--user", "--build", "--device-read-bps",  # of docker
         "--standalone", "--nproc-per-node", "--no-python",  # of torchrun
         "--ntasks-per-node", "--gpus-per-task",  # of srun
+        "--show", "--only", "--repeat",  # of tests.cases and bench
     }  # fmt: skip
     for option in set(re.findall(r"(?<![-\w])--[a-z][a-z-]*", README)) - others:
         assert option in known, f"README names {option}"
@@ -49,6 +51,10 @@ def test_every_check_and_exit_code_has_its_row() -> None:
         assert re.search(rf"^\| `{id}` \|", README, re.MULTILINE), f"README has no row for {id}"
     for code in (exit_code.PASS, exit_code.FAIL, exit_code.USAGE, exit_code.UNDECIDED):
         assert re.search(rf"^\| {code} \|", README, re.MULTILINE)
+
+
+def test_three_outputs_are_those_of_explain() -> None:
+    assert len(EXAMPLES) > 1000 and EXAMPLES in README
 
 
 def test_commands_exist() -> None:

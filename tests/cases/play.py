@@ -76,6 +76,7 @@ class Played:
 
     seen: str = ""
     remedy: str = ""
+    cause: str = ""
     after: str = ""
     wrong: str = ""
     """What is not as it has to be."""
@@ -134,13 +135,13 @@ def _once(case: Case, images: Path) -> Played:
         runs.append(run(case.after(match), images, *demand))
         after = "pass" if runs[1].code == 0 else f"{runs[1].code}: {runs[1].report['reason']}"
         wrong += [] if after == "pass" else [f"after the remedy: {after}"]
-    return Played(seen, shown, after, "; ".join(wrong), runs=tuple(runs))
+    return Played(seen, shown, cause, after, "; ".join(wrong), runs=tuple(runs))
 
 
 def run(start: Start, images: Path, *more: str) -> Run:
     """The real command, in folders of its own."""
     folder = Path(tempfile.mkdtemp(prefix="preflight-case-"))
-    gate = Gate(folder, Path(tempfile.mkdtemp(prefix="pf-", dir="/tmp")))
+    gate = Gate(folder, Path(tempfile.mkdtemp(prefix="pf-", dir="/tmp")), covered=False)
     try:
         stages = (shielded, *start.stages) if start.quiet else start.stages
         with all_of(stages, Place(folder, images)) as under:

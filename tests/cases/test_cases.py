@@ -13,7 +13,7 @@ import pytest
 from tests.cases.play import Case, play
 from tests.cases.table import CASES
 
-_HERE = ("lock", "remote_saturated", "volume_not_mounted")
+_HERE = ("lock", "volume_not_mounted")
 
 
 @pytest.mark.timeout(300)

@@ -7,10 +7,12 @@ it runs alone: `make cases`.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from preflight.checks.dataloader.explained import EXAMPLES
 from tests.cases.play import play
 from tests.cases.table import THREE
 
@@ -28,3 +30,12 @@ def test_three_conditions_three_causes_three_remedies(images: Path) -> None:
     assert len({what.seen for what in played.values()}) == 3
     assert len({what.remedy for what in played.values()}) == 3
     assert [[ran.code for ran in what.runs] for what in played.values()] == [[1, 0]] * 3
+    for what in played.values():  # what `preflight explain` and README show is still so
+        assert _words(what.cause) in _words(EXAMPLES), what.cause
+        assert _words(what.remedy) in _words(EXAMPLES), what.remedy
+
+
+def _words(text: str) -> str:
+    """Without its numbers and line breaks, and what others happened to take of the CPUs."""
+    text = " ".join(re.sub(r" \(others' \d+% left out\)", "", text).split())
+    return re.sub(r"[\d.,]*\d", "#", text)

@@ -86,6 +86,9 @@ class Gate:
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     shm: Path | None = None
     """What the command sees as /dev/shm, when it has one of its own."""
+    covered: bool = True
+    """Whether coverage measures it, which costs every process of it a tenth of a second, writes
+    files and hooks os._exit."""
 
     @property
     def reports(self) -> Path:
@@ -97,7 +100,7 @@ class Gate:
         usual = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("PREFLIGHT_")
+            if not name.startswith("PREFLIGHT_" if self.covered else ("PREFLIGHT_", "COVERAGE_"))
             and name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "NODE_NAME", "PYTHONPATH")
         }
         usual |= {"STANDIN_TAG": self.tag, "TMPDIR": str(self.temporary)}

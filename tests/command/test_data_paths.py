@@ -15,6 +15,7 @@ from tests.command.images import write_images
 from tests.command.running import SMALL_LOADER, Gate, Ran, assert_one_verdict
 
 pytestmark = pytest.mark.timeout(120)
+UNCOVERED = True
 
 LOADER = ("run", "--thresholds=cpu", "--check=dataloader", *SMALL_LOADER)
 # Nothing is measured on such a path, so that shm need not run first.

@@ -20,6 +20,7 @@ from tests.command.gpu_scenarios import Node
 from tests.command.running import PASS_HERE, SMALL_LOADER, Gate, Ran, assert_one_verdict
 from tests.gpu_standins.building import Libraries
 
+UNCOVERED = True
 GPU_CHECKS = ("--check=pinned_copy",)  # and what it needs: driver_cuda, gpus
 SHORT = ("--set=driver_cuda.timeout_s=4", "--set=pinned_copy.timeout_s=5")
 OWN_DRIVER = ctypes.util.find_library("cuda") or ctypes.util.find_library("nvidia-ml")

@@ -24,6 +24,7 @@ from tests.command.running import (
 from tests.freezing import freezer
 
 pytestmark = pytest.mark.timeout(120)
+UNCOVERED = True
 
 QUICK = ("run", "--thresholds=quick", "--set=limits.min_memory_headroom_gib=0")
 

@@ -18,6 +18,7 @@ from tests.command.running import Gate, Ran, assert_one_verdict
 from tests.command.slow_disk import slow_disk
 
 pytestmark = pytest.mark.timeout(120)
+UNCOVERED = True
 
 STORAGE = ("run", "--thresholds=cpu", "--check=storage", "--set=loader.num_workers=2")
 NEEDED = 300
