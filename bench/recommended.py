@@ -38,7 +38,7 @@ from preflight.settings import SHIPPED, Request, resolve
 
 _BOUND = 0.95
 _TURNS, _BEST = 5, 3
-_WORKERS, _PREFETCH = (1, 2, 4, 8, 16, 32, 64), (2, 4)
+_WORKERS, _PREFETCH = (1, 2, 4, 8, 16, 32), (2, 4)
 _GRID_S, _TURN_S = 0.5, 0.8
 _AS_IT_IS = Setting(2, 2)
 
