@@ -44,20 +44,21 @@ class Cell:
     beside: Callable[[], AbstractContextManager[None]]
     seconds: float
     tally: Tally = field(default_factory=Tally)
+    most_undecided_percent: float = 1.0
     truths: list[float] = field(default_factory=list)
     """By recording that counts."""
     void: int = 0
 
 
 def measure(repeat: int) -> list[Row]:
-    """One row for each loader, quiet and beside neighbours; `repeat` starts each loader anew."""
+    """Two rows for each loader, quiet and beside neighbours; `repeat` starts each loader anew."""
     from bench.known_loader import Busy, Recorder, Sleeping
 
     rows = []
     setup = setup_of(_WORKERS)
     for name, dataset in (("sleeping", Sleeping(_SLEEP_S)), ("CPU-bound", Busy(_BURN_S))):
         quiet = Cell(nullcontext, _QUIET_S)
-        disturbed = Cell(lambda: neighbours(_CPUS), _DISTURBED_S)
+        disturbed = Cell(lambda: neighbours(_CPUS), _DISTURBED_S, most_undecided_percent=5.0)
         for _ in range(repeat):
             recorder = Recorder(dataset, setup)
             try:
@@ -65,10 +66,11 @@ def measure(repeat: int) -> list[Row]:
                 _record(recorder, setup, (quiet, disturbed))
             finally:
                 recorder.close()
-        rows += [
-            row(f"{name} loader, quiet: wrong", quiet, setup.job.stats.block_s),
-            row(f"{name} loader, neighbours: wrong", disturbed, setup.job.stats.block_s),
-        ]
+        for how, cell in (("quiet", quiet), ("neighbours", disturbed)):
+            rows += [
+                row(f"{name} loader, {how}: wrong", cell, setup.job.stats.block_s),
+                undecided(f"{name} loader, {how}: undecided", cell),
+            ]
     return rows
 
 
@@ -102,6 +104,14 @@ def row(number: str, cell: Cell, block_s: float) -> Row:
         f"true rate {median(cell.truths):,.4g} /s{void}"
     )
     return Row(number, cell.tally.wrong(), f"of {cell.tally.starts()}", at_most=0, note=note)
+
+
+def undecided(number: str, cell: Cell) -> Row:
+    """How many verdicts were none, in percent."""
+    starts, most = cell.tally.starts(), cell.most_undecided_percent
+    if not starts:
+        return Row(number, None, "%", at_most=most, note="no quiet reference")
+    return Row(number, 100 * cell.tally.undecided() / starts, "%", at_most=most)
 
 
 def _record(recorder: Recorder, setup: Setup, cells: Sequence[Cell]) -> None:

@@ -55,6 +55,10 @@ class Tally:
         """Verdicts that must not be given."""
         return sum(self.verdicts[limit][verdict] for limit, verdict in WRONG.items())
 
+    def undecided(self) -> int:
+        """Verdicts that are none; a close one is a warning, and counts as given."""
+        return sum(counter["undecided"] for counter in self.verdicts.values())
+
     def starts(self) -> int:
         """How many verdicts were asked for."""
         return sum(counter.total() for counter in self.verdicts.values())

@@ -282,6 +282,15 @@ def test_wrong_verdicts_break_the_bound() -> None:
     assert row.ok is False and row.seen == 3
 
 
+def test_more_undecided_verdicts_than_are_allowed_break_the_bound() -> None:
+    (cell,) = recorded(100, 100, 101)
+    assert known_rate.undecided("cell", cell).ok is True
+    cell.tally.verdicts[UNDER]["undecided"] += 1
+    row = known_rate.undecided("cell", cell)
+    assert row.ok is False and row.seen == pytest.approx(100 / 7)
+    assert known_rate.undecided("cell", recorded(90, 100, 100, 100, 90)[0]).seen is None
+
+
 def test_known_rates_are_judged_as_shipped_but_for_the_loaders_size() -> None:
     job = known_rate.setup_of(3).job
     shipped = making.settings("cpu")
