@@ -14,8 +14,8 @@ from preflight.measure.stopping import FEWEST_BLOCKS
 from preflight.model import Rate, Stage
 
 _FAR_LESS = 2.0
-"""Stages one after another are an estimate, which a loader with warm caches and free CPUs meets
-within a third."""
+"""Stages one after another are an estimate: loaders that they limit came within a third of it in
+the staged cases, others stayed below a quarter."""
 BLOCKS = 12
 """So many blocks a stage is cut into: with half as much again as an interval needs, a slow sample
 or two leave one."""
