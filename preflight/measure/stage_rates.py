@@ -15,7 +15,7 @@ from preflight.model import Rate, Stage
 
 _FAR_LESS = 2.0
 """Stages one after another are an estimate: loaders that they limit came within a third of it in
-the staged cases, others stayed below a quarter."""
+the staged cases, the others stayed far below it."""
 BLOCKS = 12
 """So many blocks a stage is cut into: with half as much again as an interval needs, a slow sample
 or two leave one."""
