@@ -30,6 +30,7 @@ from preflight.model import Rate
 
 _START_S = 10.0
 """Until every worker has finished a sample: spawned ones import torch, which takes seconds."""
+_START_SHARE = 0.5  # of the time left: a setting that is too slow must leave time for another
 _SETTLE = 1 / 3  # of the trial's time: workers that start one after the other, batches ahead
 _LONGEST = 2.0  # times the trial's time, where samples come slowly
 _POLL_S = 0.02
@@ -108,7 +109,8 @@ def measure(
 
 
 def _warm_up(unit: Unit, drain: Drain, counters: Counters, until: float) -> None:
-    until = min(until, time.monotonic() + _START_S)
+    now = time.monotonic()
+    until = now + min(_START_S, _START_SHARE * (until - now))
     while True:
         time.sleep(_POLL_S)
         if drain.error is not None:

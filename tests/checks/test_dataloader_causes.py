@@ -211,6 +211,8 @@ def test_of_several_trials_the_one_that_gained_most_says_how_it_scales() -> None
          "limits.max_workers_per_cpu has to be at least 2.88 for that"),
         ("latency", waiting(sleep=0.95), {"value": 2000.0, "effective_cpus": 16.0},
          "try to set loader.num_workers to 12"),
+        ("latency", waiting(sleep=0.95), {"value": 20.0, "effective_cpus": 32.0},
+         "try to set loader.num_workers to 32"),
         ("cpus", {**BUSY, "slow_line": "/job/data.py:7"}, {"own_cpu_share": 0.97},
          "give the container 23 CPUs (2,790 / 1,000.0 x 8 = 22.3) and set "
          "loader.num_workers to 23; or make that line cheaper"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from preflight.checks.contract import Unit
 from preflight.data.generated import generate
@@ -159,6 +159,21 @@ def test_a_trial_that_gives_nothing_ends_in_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("preflight.measure.trial._START_S", 0.5)
     found, _ = what_if(unit(), as_it_is(loader_of(Hanging()), 100.0, WAITS), soon(9.0))
     assert found.reason is not None and "not every worker finished a sample" in found.reason
+    assert not worker_pids()
+
+
+def test_a_setting_that_is_too_slow_leaves_time_for_others() -> None:
+    class Starving(Sleeping):
+        def __getitem__(self, index: int) -> int:
+            worker = get_worker_info()
+            if worker is not None and worker.id >= 2:
+                time.sleep(300)
+            return super().__getitem__(index)
+
+    found, best = what_if(unit(), as_it_is(loader_of(Starving()), 100.0, WAITS), soon(6.0))
+    assert [trial.num_workers for trial in found.trials] == [2, 1]
+    assert any("4 workers" in note and "not every worker" in note for note in found.notes)
+    assert best is not None and best.num_workers == 2
     assert not worker_pids()
 
 

@@ -8,6 +8,7 @@ from preflight.checks.dataloader.case import Case
 from preflight.checks.dataloader.reading import DataloaderReading
 
 FULL = 0.95
+_FARTHEST = 4  # times the workers: nobody has seen what more of them do
 
 
 def cpus(case: Case) -> str:
@@ -25,8 +26,10 @@ def workers(case: Case) -> str:
 def hide(case: Case) -> str:
     """Workers that wait: as many times more as the rate has to be, as far as the CPUs go."""
     times = max(1.0, case.needed / case.rate) if case.rate else 2.0
-    count = math.ceil(max(1, case.seen.num_workers) * times)
-    how = "try to set" if case.scaling is None else "set"
+    workers = max(1, case.seen.num_workers)
+    count, how = math.ceil(workers * times), "set"
+    if case.scaling is None:
+        count, how = min(count, _FARTHEST * workers), "try to set"
     return _set(case, how, count, enough=case.own * times <= FULL)
 
 
