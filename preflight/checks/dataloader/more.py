@@ -8,7 +8,7 @@ from preflight.checks.dataloader.case import Case
 from preflight.checks.dataloader.reading import DataloaderReading
 
 FULL = 0.95
-_FARTHEST = 4  # times the workers: nobody has seen what more of them do
+_FARTHEST = 4.0  # times the workers: nobody has seen what more of them do
 
 
 def cpus(case: Case) -> str:
@@ -26,10 +26,10 @@ def workers(case: Case) -> str:
 def hide(case: Case) -> str:
     """Workers that wait: as many times more as the rate has to be, as far as the CPUs go."""
     times = max(1.0, case.needed / case.rate) if case.rate else 2.0
-    workers = max(1, case.seen.num_workers)
-    count, how = math.ceil(workers * times), "set"
+    how = "set"
     if case.scaling is None:
-        count, how = min(count, _FARTHEST * workers), "try to set"
+        times, how = min(times, _FARTHEST), "try to set"
+    count = math.ceil(max(1, case.seen.num_workers) * times)
     return _set(case, how, count, enough=case.own * times <= FULL)
 
 
