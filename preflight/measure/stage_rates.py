@@ -6,7 +6,7 @@ the loader supplies, which is lower.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from preflight.measure.stats import summary
@@ -78,18 +78,19 @@ def limiting(stages: Sequence[Stage], supply_samples_per_s: float | None) -> str
     """
     if not stages:
         return None
-    alone = one_by_one({stage.name: stage.samples_per_s.value for stage in stages})
+    alone = _one_by_one(stages)
     if alone and supply_samples_per_s is not None and supply_samples_per_s < alone / _FAR_LESS:
         return None
     return min(stages, key=lambda stage: stage.samples_per_s.value).name
 
 
-def one_by_one(rates: Mapping[str, float]) -> float:
+def _one_by_one(stages: Sequence[Stage]) -> float:
     """Samples/s of a worker that goes through these stages; 0 without any but the copy.
 
     The copy to the GPU is made beside it, by the process that takes the batches.
     """
-    seconds = sum(1 / rate for name, rate in rates.items() if name != "copy" and rate > 0)
+    in_worker = [stage.samples_per_s.value for stage in stages if stage.name != "copy"]
+    seconds = sum(1 / rate for rate in in_worker if rate > 0)
     return 1 / seconds if seconds else 0.0
 
 
